@@ -73,10 +73,11 @@ func (r *auditRun) auditAmbient(ctx context.Context, p *AmbientPod) {
 	}
 	r.sandbox = &sandbox.Sandbox{ID: p.NetNS}
 	r.watchNamespace(p.Namespace)
+	ns := meteredNamespace{p.Namespace, r}
 	if p.Repaired != nil {
-		r.reportRepaired(p.Namespace, p.Repaired)
+		r.reportRepaired(ns, p.Repaired)
 	}
-	r.auditNamespace(ctx, p.Namespace)
+	r.auditNamespace(ctx, ns)
 }
 
 // reportRepaired reports differences that the agent repaired when it enrolled the pod. If the

@@ -44,7 +44,7 @@ type auditRun struct {
 	effect        foreign.Verdict // of foreign rules; empty if it was not determined
 	hasCompared   bool            // the states were compared, or the pod's parameters are invalid
 	needsSandbox  bool            // the pod has started, and its sandbox must be found first
-	processorTime time.Duration   // an upper bound of the time that the audit used
+	processorTime time.Duration   // an upper bound; see meteredNamespace
 	nextAuditAt   time.Time       // time of the next audit without an event; zero for none
 }
 
@@ -68,9 +68,7 @@ func (a *Auditor) audit(ctx context.Context, uid string) {
 	p.pending = pendingEvents{}
 	a.mu.Unlock()
 
-	before := a.ProcessorTime()
 	r.run(ctx)
-	r.processorTime = a.ProcessorTime() - before // includes the other work of the process
 
 	if removed := a.storeResults(r); removed {
 		a.forget(uid)

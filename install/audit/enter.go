@@ -28,7 +28,7 @@ func (r *auditRun) enter(ctx context.Context) Namespace {
 	}
 	r.withoutSandboxSince = time.Time{}
 	r.watchNamespace(ns)
-	return ns
+	return meteredNamespace{ns, r}
 }
 
 // sandboxExists reports whether the pod's known sandbox still exists.

@@ -226,8 +226,10 @@ func (env *testEnv) LabelPod(_ context.Context, pod cluster.Name, uid, key, valu
 }
 
 func (env *testEnv) recordRequest(description string) error {
+	time.Sleep(env.requestTime)
 	env.mu.Lock()
 	defer env.mu.Unlock()
+	env.used += env.requestTime
 	env.requests = append(env.requests, description)
 	return env.requestErr
 }

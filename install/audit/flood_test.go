@@ -69,6 +69,32 @@ func TestPodThatSlowsAudits(t *testing.T) {
 	})
 }
 
+// TestAnAuditThatWaitsIsNotExpensive checks that the processor time that other work of the process
+// uses while an audit waits for the API server does not delay the next audits of the pod.
+func TestAnAuditThatWaitsIsNotExpensive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		env := startTestEnv(t, environment("REPAIR_DELETE_PODS=true"), func(env *testEnv) {
+			s = env.addSandbox(web)
+			env.requestTime = 3 * time.Second
+			env.put(web, running)
+		})
+		advance(time.Minute)
+		env.put(web, broken(time.Now())) // the pod fails although it was repaired, and is deleted
+		advance(4 * time.Second)
+		if env.takeRequests() == "" {
+			t.Fatal("the pod was not deleted")
+		}
+		applied := s.applied
+		env.flush(s)
+		advance(time.Second)
+		if s.applied != applied+1 {
+			t.Errorf("repaired %d times within a second after the deletion, want once", s.applied-applied)
+		}
+	})
+}
+
 // TestPodThatKeepsChangingAndIsNotLocated checks that a pod that changes continuously, and whose
 // sandbox is missing, does not cause continuous searches.
 func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {

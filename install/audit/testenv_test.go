@@ -59,8 +59,11 @@ type testEnv struct {
 	added      int      // number of namespaces added to the watcher
 	requests   []string // deletions and labels
 	requestErr error    // the error of these requests
-	events     []cluster.Event
-	counted    map[string]float64
+	// requestTime is the duration of these requests, and the processor time of other work of the
+	// process meanwhile.
+	requestTime time.Duration
+	events      []cluster.Event
+	counted     map[string]float64
 }
 
 // fakeNamespace is a network namespace.

@@ -1,0 +1,74 @@
+package audit
+
+import (
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft/established"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A meteredNamespace adds the processor time of its methods, whose cost depends on the pod's
+// addresses, rules and connections, to the processor time of an audit. Between these methods an
+// audit may wait for the API server and for locks while the process does other work.
+type meteredNamespace struct {
+	Namespace
+	run *auditRun
+}
+
+// measure returns a function that adds the processor time since the call of measure. It includes
+// garbage collection and the other work of the process in this time.
+func (m meteredNamespace) measure() func() {
+	before := m.run.ProcessorTime()
+	return func() { m.run.processorTime += m.run.ProcessorTime() - before }
+}
+
+func (m meteredNamespace) Addresses() ([]netip.Addr, error) {
+	defer m.measure()()
+	return m.Namespace.Addresses()
+}
+
+func (m meteredNamespace) Check(b compat.BackendName, rs rules.Ruleset) (compat.Comparison, error) {
+	defer m.measure()()
+	return m.Namespace.Check(b, rs)
+}
+
+func (m meteredNamespace) CheckSince(
+	last compat.Comparison, rs rules.Ruleset,
+) (compat.Comparison, error) {
+	defer m.measure()()
+	return m.Namespace.CheckSince(last, rs)
+}
+
+func (m meteredNamespace) Repair(
+	b compat.BackendName, rs rules.Ruleset, found compat.Comparison,
+) (compat.Result, error) {
+	defer m.measure()()
+	return m.Namespace.Repair(b, rs, found)
+}
+
+func (m meteredNamespace) HasNoRules() (bool, error) {
+	defer m.measure()()
+	return m.Namespace.HasNoRules()
+}
+
+func (m meteredNamespace) Foreign(
+	rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget,
+) foreign.Snapshot {
+	defer m.measure()()
+	return m.Namespace.Foreign(rs, last, b)
+}
+
+func (m meteredNamespace) EndConnections(
+	rs rules.Ruleset, o established.Options,
+) (established.Report, error) {
+	defer m.measure()()
+	return m.Namespace.EndConnections(rs, o)
+}
+
+func (m meteredNamespace) Istio() ([]string, error) {
+	defer m.measure()()
+	return m.Namespace.Istio()
+}
