@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -230,6 +231,135 @@ func TestAddRefusesTheNodesNamespace(t *testing.T) {
 	if !hasNoRules(t, ns) {
 		t.Error("rules were installed in the node's network namespace")
 	}
+}
+
+// TestAddPrecedesTheWatch covers a pod whose ADD succeeds before the watch has reported the pod: it
+// stays enrolled until the watch or the API server reports that it was deleted.
+func TestAddPrecedesTheWatch(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		before  bool // the watch still reports an earlier pod with the name
+		deleted bool // the watch never reports the pod
+	}{
+		{"the watch reports the pod later", false, false},
+		{"the watch reports an earlier pod with the name", true, false},
+		{"the pod is deleted before the watch reports it", false, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			env := newTestEnv(t)
+			ns := netnstest.New(t)
+			env.put("web")
+			env.mu.Lock()
+			if item := env.items["shop/web"]; row.before {
+				item.UID = "uid-before"
+				env.items["shop/web"] = item
+			} else {
+				delete(env.items, "shop/web")
+			}
+			env.mu.Unlock()
+			env.start()
+			z := ztunneltest.Start(t, env.socket, nil)
+			if _, err := env.add("web", ns); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the second reconciliation begins after the first one has ended
+				env.mu.Lock()
+				lookups := env.lookups
+				env.mu.Unlock()
+				env.Changed("shop", "web")
+				rulestest.Eventually(t, "the pod is reconciled", func() bool {
+					env.mu.Lock()
+					defer env.mu.Unlock()
+					return env.lookups > lookups
+				})
+			}
+			if z.Pods()["uid-web"] != ns.ID() || env.probed("web") == nil || env.Count()[ambient.Enrolled] == 0 {
+				t.Errorf("the pod is no longer enrolled; ztunnel received %q", z.Messages())
+			}
+			if !row.deleted {
+				env.put("web", running("10.0.0.7"))
+				rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
+			}
+			env.delete("web")
+			z.Wait(t, "del uid-web")
+			rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
+		})
+	}
+}
+
+// TestAddWaitsForAPodThatLeaves covers an ADD of a pod that is leaving ambient mode. When it has
+// left, the ADD enrolls it anew.
+func TestAddWaitsForAPodThatLeaves(t *testing.T) {
+	permitReply, isLeaving := make(chan struct{}), make(chan struct{}, 2)
+	env, ns, _ := startEnrolled(t, func(r *zds.Request) string {
+		if r.GetDel() != nil {
+			isLeaving <- struct{}{}
+			<-permitReply
+		}
+		return ""
+	})
+	env.put("web", labeled(modeLabel, "none"))
+	<-isLeaving
+	env.mu.Lock()
+	delete(env.sandboxes, "uid-web") // so that only ADD can enroll the pod
+	env.mu.Unlock()
+	env.put("web", labeled(modeLabel, "ambient"))
+	added := make(chan error, 1)
+	go func() {
+		_, err := env.add("web", ns)
+		added <- err
+	}()
+	rulestest.Eventually(t, "ADD waits for the reconciliation", func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "semaphore.(*Weighted).Acquire")
+	})
+	close(permitReply)
+	if err := <-added; err != nil {
+		t.Fatal(err)
+	}
+	env.wantKnown("web")
+}
+
+// TestAddWhileAnAnnotationIsRemoved covers an ADD of a pod that has left ambient mode, and whose
+// annotation cannot be removed.
+func TestAddWhileAnAnnotationIsRemoved(t *testing.T) {
+	env, ns, _ := startEnrolled(t, nil)
+	added := make(chan error, 1)
+	env.mu.Lock()
+	env.patchErr = errors.New("the API server is unavailable")
+	env.onPatch = sync.OnceFunc(func() {
+		env.mu.Lock()
+		delete(env.sandboxes, "uid-web") // so that only ADD can enroll the pod
+		env.mu.Unlock()
+		env.put("web", labeled(modeLabel, "ambient"))
+		_, err := env.add("web", ns)
+		added <- err
+	})
+	env.mu.Unlock()
+	env.put("web", labeled(modeLabel, "none"))
+	if err := <-added; err != nil {
+		t.Fatal(err)
+	}
+	env.mu.Lock()
+	env.patchErr = nil
+	env.mu.Unlock()
+	env.wantKnown("web")
+}
+
+// wantKnown checks that the node knows a pod with rules, which the audit then receives, and removes
+// the pod when it is deleted.
+func (env *testEnv) wantKnown(name string) {
+	env.t.Helper()
+	rulestest.Eventually(env.t, "the pod is reconciled", func() bool { return len(env.Pending()) == 0 })
+	if r := env.Rules("uid-" + name); r == nil {
+		env.t.Error("the node does not know the rules of the pod")
+	} else {
+		r.Release()
+	}
+	env.delete(name)
+	rulestest.Eventually(env.t, "the pod is removed", func() bool {
+		return len(env.ztunnels.State().Pods) == 0 && env.probed(name) == nil
+	})
 }
 
 // TestManyAdds starts as many pods at the same time as a large node has.

@@ -128,8 +128,8 @@ func (n *Node) add(
 	if err != nil {
 		return agent.Enrollment{}, source.WithKind(agent.KindRules, err)
 	}
-	p := n.pod(ref, true)
-	if err := p.lock.Acquire(ctx, 1); err != nil {
+	p, err := n.lockForADD(ctx, ref)
+	if err != nil {
 		_ = own.Close()
 		return agent.Enrollment{}, source.WithKind(source.Unavailable,
 			errors.New("another enrollment or reconciliation of the pod has not finished"))

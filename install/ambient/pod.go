@@ -37,6 +37,9 @@ func States() []State { return []State{Enrolled, Pending} }
 // A pod is a pod that is, or may be, in ambient mode.
 type pod struct {
 	ref source.Ref
+	// isUnlisted is set from the pod's ADD until the cache has reported the pod: that the cache
+	// does not contain the pod then does not mean that it was deleted. Node.mu protects it.
+	isUnlisted bool
 	// lock protects the other fields. It is held while the pod is reconciled or enrolled, also
 	// while ztunnel does not reply. It is a semaphore, because acquiring it must respect a
 	// deadline.
@@ -94,6 +97,49 @@ func (n *Node) pod(ref source.Ref, create bool) *pod {
 	return p
 }
 
+// lockForADD returns the pod with the UID, which it creates if there is none, and acquires its lock.
+func (n *Node) lockForADD(ctx context.Context, ref source.Ref) (*pod, error) {
+	item, _ := n.Pods.Item(ref.Namespace, ref.Name)
+	for {
+		p := n.pod(ref, true)
+		if err := p.lock.Acquire(ctx, 1); err != nil {
+			return nil, err
+		}
+		if n.isKnown(p, item.UID != ref.UID) {
+			return p, nil
+		}
+		p.lock.Release(1) // meanwhile the pod has left ambient mode
+	}
+}
+
+// isKnown reports whether a pod is in n.pods. If so, and unlisted is set, it marks the pod as
+// unlisted.
+func (n *Node) isKnown(p *pod, unlisted bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pods[p.ref.UID] != p {
+		return false
+	}
+	p.isUnlisted = p.isUnlisted || unlisted
+	return true
+}
+
+// isUnlisted reports whether the cache has not reported a pod since its ADD.
+func (n *Node) isUnlisted(p *pod) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return p.isUnlisted
+}
+
+// keepPod adds a forgotten pod to n.pods again, unless an ADD has created the pod anew.
+func (n *Node) keepPod(p *pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pods[p.ref.UID] == nil {
+		n.pods[p.ref.UID] = p
+	}
+}
+
 // forget closes the network namespace of a pod and removes the pod from n.pods. The caller holds
 // the pod's lock.
 func (n *Node) forget(p *pod) {
@@ -105,17 +151,21 @@ func (n *Node) forget(p *pod) {
 	}
 }
 
-// deletedPods returns the pods with the name, except the current pod.
-func (n *Node) deletedPods(name cluster.Name, currentUID string) []*pod {
+// otherPods returns the pods with the name, except the current pod, which the cache has reported.
+func (n *Node) otherPods(name cluster.Name, currentUID string) []*pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var deleted []*pod
+	var others []*pod
 	for _, p := range n.pods {
-		if p.ref.Namespace == name.Namespace && p.ref.Name == name.Name && p.ref.UID != currentUID {
-			deleted = append(deleted, p)
+		switch {
+		case p.ref.Namespace != name.Namespace || p.ref.Name != name.Name:
+		case p.ref.UID == currentUID:
+			p.isUnlisted = false
+		default:
+			others = append(others, p)
 		}
 	}
-	return deleted
+	return others
 }
 
 // setNS replaces the network namespace and closes the previous one. The pod is not enrolled in the

@@ -37,15 +37,9 @@ func (n *Node) reconcile(
 	if !exists {
 		n.markSearched(name)
 	}
-	for _, p := range n.deletedPods(name, item.UID) { // all with the name if item does not exist
-		if !p.lock.TryAcquire(1) {
-			return busyDelay, nil
-		}
-		err = errors.Join(err, n.leave(ctx, p, true))
-		p.lock.Release(1)
-	}
-	if !exists || err != nil {
-		return 0, err
+	retryAfter, err = n.leaveDeleted(ctx, name, item.UID) // all with the name if item does not exist
+	if !exists || retryAfter > 0 || err != nil {
+		return retryAfter, err
 	}
 	desired, err := n.desiredPod(ctx, item.Ref)
 	ended := item.PodStatus.HasEnded()
@@ -84,6 +78,32 @@ func (n *Node) reconcile(
 		n.report(ctx, p, err)
 	}
 	return retryAfter, errors.Join(err, n.annotate(ctx, p, item, desired.object))
+}
+
+// leaveDeleted makes the pods with the name, except the current pod, leave ambient mode. retryAfter
+// has the same meaning as in reconcile.
+func (n *Node) leaveDeleted(
+	ctx context.Context, name cluster.Name, currentUID string,
+) (retryAfter time.Duration, err error) {
+	for _, p := range n.otherPods(name, currentUID) {
+		if n.isUnlisted(p) {
+			_, _, podErr := n.Pods.Pod(ctx, p.ref)
+			if podErr == nil {
+				retryAfter = startDelay // the cache will report the pod
+				continue
+			}
+			if !source.IsNotFound(podErr) && !source.IsReplaced(podErr) {
+				err = errors.Join(err, podErr)
+				continue
+			}
+		}
+		if !p.lock.TryAcquire(1) {
+			return busyDelay, nil
+		}
+		err = errors.Join(err, n.leave(ctx, p, true))
+		p.lock.Release(1)
+	}
+	return retryAfter, err
 }
 
 // enrollRunning enrolls a running pod, unless it is enrolled already with the desired parameters
@@ -225,9 +245,7 @@ func (n *Node) leaveUnwanted(
 	p.shouldAnnotate, p.annotation = true, ""
 	if err := n.annotate(ctx, p, item, object); err != nil {
 		// The pod stays in n.pods, so that its annotation is removed later.
-		n.mu.Lock()
-		n.pods[p.ref.UID] = p
-		n.mu.Unlock()
+		n.keepPod(p)
 		return 0, err
 	}
 	return 0, nil

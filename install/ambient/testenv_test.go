@@ -63,7 +63,9 @@ type testEnv struct {
 	events     []cluster.Event
 	searches   int    // calls of find
 	onFind     func() // called by find, unless nil
+	onPatch    func() // called by AnnotatePod, unless nil
 	reads      int    // calls of Namespace
+	lookups    int    // calls of Item
 	// namespaceErr is returned by Namespace, unless nil. If it is a context's error, Namespace first
 	// waits for the end of the context.
 	namespaceErr error
@@ -226,6 +228,7 @@ func (env *testEnv) Pods() []podcache.Item {
 func (env *testEnv) Item(namespace, name string) (podcache.Item, bool) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
+	env.lookups++
 	item, ok := env.items[namespace+"/"+name]
 	return item, ok
 }
@@ -272,6 +275,12 @@ func (env *testEnv) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error)
 func (env *testEnv) AnnotatePod(
 	_ context.Context, name cluster.Name, uid, key string, value *string,
 ) error {
+	env.mu.Lock()
+	onPatch := env.onPatch
+	env.mu.Unlock()
+	if onPatch != nil {
+		onPatch()
+	}
 	env.mu.Lock()
 	p := env.objects[name.Namespace+"/"+name.Name]
 	text := "none"
