@@ -59,6 +59,10 @@ func dial() (*conn, error) {
 		c.close()
 		return nil, os.NewSyscallError("setsockopt", err)
 	}
+	if err := nlmsg.Connect(fd); err != nil {
+		c.close()
+		return nil, err
+	}
 	return c, nil
 }
 

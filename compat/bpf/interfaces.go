@@ -6,6 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
 // addNamespace adds the programs at the network namespace of the thread.
@@ -27,7 +29,7 @@ const (
 
 // addInterfaces adds the programs at the interfaces of the thread's namespace.
 func (l *Listing) addInterfaces() {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	h, err := (*netns.NS)(nil).Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		l.addUnread("interfaces", err)
 		return

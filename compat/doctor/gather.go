@@ -114,9 +114,9 @@ func readSettings() (map[string]string, error) {
 
 // readNetwork reads interfaces and routing of the thread's namespace.
 func (f *Facts) readNetwork() error {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	h, err := (*netns.NS)(nil).Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
-		return fmt.Errorf("open route netlink socket: %w", err)
+		return err
 	}
 	defer h.Close()
 	// Ignore that a dump was interrupted: the dump lacks at most the most recent changes.

@@ -90,13 +90,9 @@ func acceptedAddr(
 // translatedDestination returns the destination after NAT of the caller's datagram to the address
 // to, according to conntrack. It needs CAP_NET_ADMIN.
 func translatedDestination(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrPort, error) {
-	var h *netlink.Handle
-	err := ns.Do(func() (err error) {
-		h, err = netlink.NewHandle(unix.NETLINK_NETFILTER)
-		return err
-	})
+	h, err := ns.Netlink(unix.NETLINK_NETFILTER)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("open a socket for conntrack: %w", err)
+		return netip.AddrPort{}, err
 	}
 	defer h.Close()
 	family := netlink.InetFamily(unix.AF_INET)

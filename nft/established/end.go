@@ -57,10 +57,10 @@ type Report struct {
 func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 	e := ender{options: o, toDelete: map[entryKey]bool{}}
 	err := ns.Do(func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER,
+		h, err := (*netns.NS)(nil).Netlink(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER,
 			unix.NETLINK_INET_DIAG)
 		if err != nil {
-			return fmt.Errorf("open netlink sockets: %w", err)
+			return err
 		}
 		defer h.Close()
 		t, err := readTable(h)

@@ -67,6 +67,10 @@ func newFastCheck(want rules.Routing) (*fastCheck, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := nlmsg.Connect(fd); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
 	return &fastCheck{
 		fd: fd, want: want, hasRule: make([]bool, len(want.Policies)),
 		buf: buffers.Get().(*[bufferSize]byte),

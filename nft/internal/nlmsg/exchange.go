@@ -19,6 +19,14 @@ func (e *LostError) Error() string { return "the kernel's answer was lost: " + e
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Err }
 
+// Connect connects a netlink socket to the kernel. The kernel then refuses datagrams that processes
+// send to the socket (netlink_getsockbyportid in net/netlink/af_netlink.c). Otherwise a process of
+// the pod, which can read the port id in /proc/net/netlink, could fill the receive buffer.
+func Connect(fd int) error {
+	err := unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	return os.NewSyscallError("connect", err)
+}
+
 // Send writes one datagram to the kernel.
 func Send(fd int, datagram []byte) error {
 	for {
@@ -33,7 +41,7 @@ func Send(fd int, datagram []byte) error {
 // [LostError].
 //
 // Receive ignores datagrams of other senders: a process with CAP_NET_ADMIN in the network namespace
-// can forge an answer.
+// can forge an answer if the socket is not connected ([Connect]).
 func Receive(fd int, buf []byte, flags int) ([]byte, error) {
 	for {
 		n, from, err := unix.Recvfrom(fd, buf, flags|unix.MSG_TRUNC)
