@@ -121,13 +121,13 @@ func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, er
 	}
 	// A damaged journal is no error: then the plugin is removed from the current content of the
 	// files, because their original content is unknown.
-	if err := n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
+	if err := n.withLockAlone(ctx, s, func(j *journal.Journal) error {
 		return n.restoreConfigurations(s, j, &report)
 	}); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	references, referencesErr := waitUntilUnreferenced(ctx, s, timeout, len(report.Changed) > 0)
-	err := n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
+	err := n.withLockAlone(ctx, s, func(j *journal.Journal) error {
 		return n.removeExecutables(s, j, references, referencesErr, &report)
 	})
 	if err == nil && len(report.Left) == 0 {
@@ -137,6 +137,20 @@ func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, er
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	return report, nil
+}
+
+// withLockAlone is like withLock, but returns [journal.ErrAgentRunning] if an agent has registered
+// by the time that the lock is held. An agent that registers later waits for the lock before it
+// changes files.
+func (n *Node) withLockAlone(
+	ctx context.Context, s Settings, do func(j *journal.Journal) error,
+) error {
+	return n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
+		if err := journal.CheckNoAgent(s.StateDir); err != nil {
+			return err
+		}
+		return do(j)
+	})
 }
 
 // restoreConfigurations removes the plugin from the configuration directory; see [Released].

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/journal"
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
@@ -304,6 +306,57 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 		t.Errorf("the report is %+v, error %v; want no leftover", report, err)
 	}
 	tn.wantRestored(before)
+}
+
+// TestUninstallStopsIfAnAgentStarts covers an agent that starts during an uninstallation, for example
+// after a rollback, and installs the plugin again.
+func TestUninstallStopsIfAnAgentStarts(t *testing.T) {
+	for name, row := range map[string]struct {
+		before  func(tn *testNode) (release func()) // makes Uninstall wait until release is called
+		changed bool                                // Uninstall restored the configuration before
+	}{
+		"while the uninstallation waits for the lock": {func(tn *testNode) func() {
+			lock, err := journal.Acquire(tn.t.Context(), tn.settings.StateDir)
+			tn.must(err)
+			return func() { tn.must(lock.Release()) }
+		}, false},
+		"while the uninstallation waits for a sandbox": {func(tn *testNode) func() {
+			tn.cacheResult("one", "calico", "sluice-cni")
+			return func() { tn.remove("results/net-one-eth0") }
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tn := newTestNode(t)
+				tn.put("conf/10-a.conflist", list("calico"))
+				tn.mustBeInstalled(tn.reconcile())
+				release := row.before(tn)
+				done := make(chan error)
+				go func() {
+					_, err := tn.node().Uninstall(context.Background(), time.Minute)
+					done <- err
+				}()
+				synctest.Wait()
+				if changed := !strings.Contains(tn.read("conf/10-a.conflist"), "sluice-cni"); changed != row.changed {
+					t.Errorf("the configuration is restored: %t, want %t", changed, row.changed)
+				}
+				agent, err := journal.RegisterAgent(tn.settings.StateDir)
+				tn.must(err)
+				if row.changed {
+					tn.mustBeInstalled(tn.reconcile())
+				}
+				release()
+				if err := <-done; !errors.Is(err, journal.ErrAgentRunning) {
+					t.Errorf("Uninstall: error %v, want ErrAgentRunning", err)
+				}
+				if tn.read("bin/sluice-cni") != pluginV1 {
+					t.Error("the executable was replaced or removed while the agent runs")
+				}
+				tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+				tn.must(agent.Unregister())
+			})
+		})
+	}
 }
 
 func TestWaitingEndsWithTheContext(t *testing.T) {
