@@ -27,7 +27,7 @@ func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 	var from []*rules.Chain
 	for i := range t.Chains {
 		c := &t.Chains[i]
-		if c.Base != nil && (isCompared(c.Base.Hook) || c.Base.Hook == rules.Postrouting) {
+		if c.Base != nil && isEvaluated(c.Base.Hook) {
 			from = append(from, c)
 		}
 	}
@@ -42,8 +42,9 @@ func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 }
 
 // hasMatch reports whether a rule of the ruleset has a match for which the condition is true, among
-// its matches or in a [rules.Require] action.
+// its matches, in a [rules.Require] action, or in a tuple.
 func hasMatch(rs *rules.Ruleset, condition func(rules.Match) bool) bool {
+	condition = inTuples(condition)
 	for _, r := range rs.AllRules() {
 		if ruleHasMatch(r, condition) {
 			return true
@@ -62,6 +63,15 @@ func ruleHasMatch(r *rules.Rule, condition func(rules.Match) bool) bool {
 		})
 }
 
+// ruleHasPart reports whether a rule has a match, as ruleHasMatch, or an unsupported action for which
+// the condition is true.
+func ruleHasPart(r *rules.Rule, condition func(rules.Match) bool) bool {
+	return ruleHasMatch(r, condition) || slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+		u, ok := a.(rules.Unknown)
+		return ok && condition(u)
+	})
+}
+
 // hasAction reports whether a rule of the ruleset has an action for which the condition is true.
 func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
 	for _, r := range rs.AllRules() {
@@ -72,9 +82,26 @@ func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
 	return false
 }
 
-// tupleHas reports whether an alternative of a tuple has a match for which the condition is true.
-func tupleHas(m rules.MatchTuple, condition func(rules.Match) bool) bool {
-	return slices.ContainsFunc(m.Alternatives, func(alternative []rules.Match) bool {
-		return slices.ContainsFunc(alternative, condition)
-	})
+// inTuples returns a condition that is also true for a tuple with a match for which the given
+// condition is true. It examines alternatives that several rules share only once, because there may
+// be many rules and many alternatives.
+func inTuples(condition func(rules.Match) bool) func(rules.Match) bool {
+	var known map[alternativesKey]bool
+	var meets func(rules.Match) bool
+	meets = func(m rules.Match) bool {
+		tuple, ok := m.(rules.MatchTuple)
+		if !ok {
+			return condition(m)
+		}
+		key := alternativesKeyOf(tuple)
+		has, ok := known[key]
+		if !ok {
+			has = slices.ContainsFunc(tuple.Alternatives, func(alternative []rules.Match) bool {
+				return slices.ContainsFunc(alternative, meets)
+			})
+			storeIn(&known, key, has)
+		}
+		return has
+	}
+	return meets
 }

@@ -22,9 +22,10 @@ func OmitsAuthenticationHeaders(left, right *rules.Ruleset) bool {
 // comparesProtocols reports whether a rule depends on the protocol of IPv6 packets. If legacy is
 // true, it considers only the rules of iptables-legacy, otherwise only the other rules.
 func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
+	reads := inTuples(readsProtocol)
 	for t, r := range rs.AllRules() {
 		if t.Family != rules.IPv4 && t.XTables == legacy && !isOfOtherFamily(r, rules.IPv6) &&
-			ruleHasMatch(r, readsProtocol) {
+			ruleHasMatch(r, reads) {
 			return true
 		}
 	}
@@ -33,13 +34,8 @@ func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
 
 // readsProtocol reports whether a match depends on the protocol.
 func readsProtocol(m rules.Match) bool {
-	switch m := m.(type) {
-	case rules.MatchProtocol:
-		return true
-	case rules.MatchTuple:
-		return tupleHas(m, readsProtocol)
-	}
-	return readsTransport(m)
+	_, ok := m.(rules.MatchProtocol)
+	return ok || readsTransport(m)
 }
 
 // isOfOtherFamily reports whether the rule does not match packets of the family, because it matches

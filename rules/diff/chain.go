@@ -30,7 +30,12 @@ type chainPosition struct {
 // key identifies the position. The same position of the same chain has equal keys on both sides.
 func (p *chainPosition) key() string {
 	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority, p.confirmed,
-		chainName(p.chain))
+		chainKey(p.chain))
+}
+
+// chainKey identifies a chain. It quotes the names, which may contain spaces.
+func chainKey(c rules.ChainRef) string {
+	return fmt.Sprintf("%s %q %q", c.Table.Family, c.Table.Name, c.Chain.Name)
 }
 
 // A call is a chain with the progress and the marks of the packets that enter it. Packets with

@@ -26,6 +26,7 @@ func (w *walk) withConntrack(c *rules.Chain) set {
 // which may enable conntrack.
 func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, unknowns string) {
 	var texts []string
+	readsConnection := inTuples(readsConntrack)
 	addUnknown := func(m any) {
 		if u, ok := m.(rules.Unknown); ok {
 			texts = append(texts, keySeparator+u.Text)
@@ -35,7 +36,7 @@ func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, unknowns str
 		if !appliesTo(t, f) {
 			continue
 		}
-		if enablesConntrack(r, f) {
+		if enablesConntrack(r, f, readsConnection) {
 			return true, ""
 		}
 		for _, m := range r.Matches {
@@ -55,9 +56,11 @@ func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, unknowns str
 // enablesConntrack reports whether the kernel certainly enables conntrack for packets of the family
 // while the rule exists (calls of nf_ct_netns_get in net/netfilter). The table of the rule must
 // apply to the family. In a table for both families, a translation of addresses enables conntrack
-// only for the family of the new address.
-func enablesConntrack(r *rules.Rule, f rules.Family) bool {
-	if ruleHasMatch(r, readsConntrack) {
+// only for the family of the new address. readsConnection is readsConntrack for matches and tuples.
+func enablesConntrack(
+	r *rules.Rule, f rules.Family, readsConnection func(rules.Match) bool,
+) bool {
+	if ruleHasMatch(r, readsConnection) {
 		return true
 	}
 	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
@@ -80,11 +83,9 @@ func enablesConntrack(r *rules.Rule, f rules.Family) bool {
 // readsConntrack reports whether a match makes the kernel enable conntrack, because it reads the
 // connection.
 func readsConntrack(m rules.Match) bool {
-	switch m := m.(type) {
+	switch m.(type) {
 	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
 		return true
-	case rules.MatchTuple:
-		return tupleHas(m, readsConntrack)
 	}
 	return comparesConnectionMark(m)
 }

@@ -20,7 +20,7 @@ func Decide(left, right Side, o Options) Result {
 	var undecided []Undecided
 	hasMoreUndecided := false
 	d.result.Exhausted = runLimited(func() {
-		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right)
+		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right, d.meter)
 		// Each round assumes that the states in shared, except the ones known to differ, are equal
 		// on both sides. Differences are valid under this assumption. If a round finds no
 		// differences, but finds further states that differ, compare again without assuming that
@@ -30,6 +30,7 @@ func Decide(left, right Side, o Options) Result {
 			if len(d.spaces) > 0 || !d.shared.addFound() {
 				break
 			}
+			d.shared.addDependentStates(d.sides.Left, d.sides.Right)
 		}
 		undecided, hasMoreUndecided = d.result.Undecided, d.result.MoreUndecided
 		if len(d.spaces) == 0 && len(undecided) > 0 && d.sameRules() {

@@ -122,8 +122,9 @@ func (w *walk) recordDroppedConfirmed(confirmed []flow) {
 // dependsOnStates reports whether packets of the families may traverse, at the hooks that are
 // evaluated, a NAT rule or a rule that depends on the state of a connection.
 func dependsOnStates(rs *rules.Ruleset, families []rules.Family) bool {
+	reads := inTuples(readsStates)
 	for r := range evaluatedRules(rs, families) {
-		if ruleHasMatch(r, readsStates) || slices.ContainsFunc(r.Actions, usesStates) {
+		if ruleHasMatch(r, reads) || slices.ContainsFunc(r.Actions, usesStates) {
 			return true
 		}
 	}
@@ -132,11 +133,8 @@ func dependsOnStates(rs *rules.Ruleset, families []rules.Family) bool {
 
 // readsStates reports whether a match depends on the state of a connection.
 func readsStates(m rules.Match) bool {
-	switch m := m.(type) {
-	case rules.Unknown:
-		return m.Ignores&rules.ConnectionInput == 0
-	case rules.MatchTuple:
-		return tupleHas(m, readsStates)
+	if u, ok := m.(rules.Unknown); ok {
+		return u.Ignores&rules.ConnectionInput == 0
 	}
 	return readsConntrack(m) || findsSocket(m)
 }

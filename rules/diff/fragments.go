@@ -17,6 +17,7 @@ const reassemblyPriority = -400
 // reassembly, and untracked fragments that are sent over lo (UntrackedNotReassembled).
 func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 	readsFields, reassembles, runsEarly, untracks := false, false, false, false
+	readsConnection, readsField := inTuples(readsConntrack), inTuples(readsTransport)
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
 		if !appliesTo(t, family) {
@@ -33,38 +34,31 @@ func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 			for k := range c.Rules {
 				untracks = untracks || atOutput &&
 					slices.Contains(c.Rules[k].Actions, rules.Action(rules.Notrack{}))
-				readsFields = readsFields ||
-					slices.ContainsFunc(c.Rules[k].Matches, readsTransport) ||
-					slices.ContainsFunc(c.Rules[k].Actions, requiresTransport)
-				reassembles = reassembles || enablesReassembly(&c.Rules[k], family)
+				readsFields = readsFields || ruleHasMatch(&c.Rules[k], readsField)
+				reassembles = reassembles ||
+					enablesReassembly(&c.Rules[k], family, readsConnection)
 			}
 		}
 	}
 	return readsFields && (runsEarly || untracks || !reassembles)
 }
 
-// requiresTransport reports whether an action may end the rule because of a field that only the
-// first fragment has.
-func requiresTransport(a rules.Action) bool {
-	require, ok := a.(rules.Require)
-	return ok && readsTransport(require.Match)
-}
-
 // readsTransport reports whether a match reads a field that only the first fragment has.
 func readsTransport(m rules.Match) bool {
-	switch m := m.(type) {
+	switch m.(type) {
 	case rules.MatchPort, rules.MatchTCPFlags, rules.MatchICMP:
 		return true
-	case rules.MatchTuple:
-		return tupleHas(m, readsTransport)
 	}
 	return false
 }
 
 // enablesReassembly reports whether a rule makes the kernel reassemble fragments of the family,
-// because it enables conntrack or looks up a transparent socket.
-func enablesReassembly(r *rules.Rule, f rules.Family) bool {
-	return enablesConntrack(r, f) || ruleHasMatch(r, findsSocket) ||
+// because it enables conntrack or looks up a transparent socket (readsConnection: see
+// enablesConntrack).
+func enablesReassembly(
+	r *rules.Rule, f rules.Family, readsConnection func(rules.Match) bool,
+) bool {
+	return enablesConntrack(r, f, readsConnection) || ruleHasMatch(r, findsSocket) ||
 		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 			return isAction[rules.TProxy](a) || isAction[rules.TProxyDrop](a)
 		})

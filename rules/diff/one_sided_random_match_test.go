@@ -48,3 +48,24 @@ func TestRandomMatchesOfRulesWithUnknownParts(t *testing.T) {
 		}
 	}
 }
+
+// TestRandomMatchOfRulesWithNamedSets verifies that two rules with a random match are the same rule
+// only if the elements of their named sets are equal.
+func TestRandomMatchOfRulesWithNamedSets(t *testing.T) {
+	limit := rules.Unknown{Text: "limit rate 5/second", Effect: rules.ReadsVarying, Data: "1"}
+	limited := func(set string, members ...string) rules.Ruleset {
+		m := to(members...)
+		m.Set = set
+		return ruleset(mangleIn(when(rules.Drop, to("10.0.0.2/32")), when(rules.Drop, m, limit)))
+	}
+	for _, set := range []string{"", "s"} {
+		both, one := limited(set, "10.0.0.1/32", "10.0.0.2/32"), limited(set, "10.0.0.1/32")
+		if r := decide(both, one); r.StrictVerdict() == diff.Equivalent {
+			t.Errorf("set %q, other elements: verdict %s, want another one", set, diff.Equivalent)
+		}
+		if r := decide(one, one); r.StrictVerdict() != diff.Equivalent {
+			t.Errorf("set %q, equal elements: verdict %s, want %s", set, r.StrictVerdict(),
+				diff.Equivalent)
+		}
+	}
+}

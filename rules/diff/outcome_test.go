@@ -438,6 +438,39 @@ func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 	five := rules.MatchMark{Conntrack: true, Value: 5, Mask: ^uint32(0)}
 	saves := base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5}, tcp))
 	drops := mangleOut(when(rules.Drop, five))
+	dropsLate := base(rules.Filter, rules.Postrouting, 0, when(rules.Drop, five))
+	savesFrom := func(m rules.Match) rules.Chain {
+		return base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5}, m))
+	}
+	inSet := func(members string) rules.Match {
+		m := to(members)
+		m.Set = "s"
+		return m
+	}
+	const state = "set ip t l"
+	list := func(contents string) rules.Match {
+		return rules.MatchListed{List: "@l", Parts: "ip saddr", State: state, Contents: contents}
+	}
+	adds := rules.Unknown{
+		Text: "add @l { ip saddr }", Effect: rules.Writes, State: state, Ignores: rules.AllInputs,
+	}
+	inOrder := func(first, second int) rules.Ruleset {
+		late := base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 6}))
+		late.Name = "late"
+		rs := ruleset(saves, late, drops)
+		bases := [2]rules.Base{*saves.Base, *late.Base}
+		bases[0].Order, bases[1].Order = first, second
+		rs.Tables[0].Chains[0].Base, rs.Tables[0].Chains[1].Base = &bases[0], &bases[1]
+		return rs
+	}
+	unread := rules.Unknown{Text: "x", Effect: rules.Reads, Data: rules.NoData}
+	restores := rules.Unknown{Text: "-j CONNMARK", Effect: rules.WritesMark}
+	reads := rules.Unknown{Text: "x", Effect: rules.Reads}
+	ignores := rules.Unknown{Text: "x", Effect: rules.Reads, Ignores: rules.AllInputs}
+	limit := rules.Unknown{Text: "limit", Effect: rules.ReadsVarying}
+	requires := func(m rules.Match) rules.Rule {
+		return rules.Rule{Actions: []rules.Action{rules.Require{Match: m}, rules.Drop}}
+	}
 	for _, tc := range []struct {
 		name        string
 		left, right rules.Ruleset
@@ -456,6 +489,57 @@ func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 			"an unknown expression may write",
 			ruleset(base(rules.Filter, rules.Forward, 0, when(rules.Unknown{Text: "x"})), drops),
 			ruleset(drops), false,
+		},
+		{
+			"sets of the rules that write differ", ruleset(savesFrom(inSet("10.0.0.0/8")), drops),
+			ruleset(savesFrom(inSet("11.0.0.0/8")), drops), false,
+		},
+		{
+			"sets of the rules that write are equal", ruleset(savesFrom(inSet("10.0.0.0/8")), drops),
+			ruleset(savesFrom(inSet("10.0.0.0/8")), drops), true,
+		},
+		{
+			"lists of the rules that write differ", ruleset(savesFrom(list("1")), drops),
+			ruleset(savesFrom(list("2")), drops), false,
+		},
+		{
+			"the rules that write depend on data that was not read",
+			ruleset(savesFrom(unread), drops), ruleset(savesFrom(unread), drops), false,
+		},
+		{
+			"the rules that write read a list that one side changes",
+			ruleset(mangleIn(when(adds)), savesFrom(list("1")), drops),
+			ruleset(mangleIn(), savesFrom(list("1")), drops), false,
+		},
+		{
+			"the rules that write read a list that both sides change",
+			ruleset(mangleIn(when(adds)), savesFrom(list("1")), drops),
+			ruleset(mangleIn(when(adds)), savesFrom(list("1")), drops), true,
+		},
+		{"the chains that write run in another order", inOrder(1, 2), inOrder(2, 1), false},
+		{"the chains that write run in the same order", inOrder(1, 2), inOrder(1, 2), true},
+		{
+			"a rule at postrouting reads", ruleset(saves, dropsLate), ruleset(dropsLate), false,
+		},
+		{
+			"an unknown action reads", ruleset(saves, mangleOut(when(restores))),
+			ruleset(mangleOut(when(restores))), false,
+		},
+		{
+			"an unknown match reads", ruleset(saves, mangleOut(when(rules.Drop, reads))),
+			ruleset(mangleOut(when(rules.Drop, reads))), false,
+		},
+		{
+			"an unknown required match reads", ruleset(saves, mangleOut(requires(reads))),
+			ruleset(mangleOut(requires(reads))), false,
+		},
+		{
+			"an unknown match does not read", ruleset(saves, mangleOut(when(rules.Drop, ignores))),
+			ruleset(mangleOut(when(rules.Drop, ignores))), true,
+		},
+		{
+			"a random match does not read", ruleset(saves, mangleOut(when(rules.Drop, limit))),
+			ruleset(mangleOut(when(rules.Drop, limit))), true,
 		},
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})

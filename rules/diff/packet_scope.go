@@ -47,8 +47,6 @@ func readsTranslation(m rules.Match) bool {
 		return true
 	case rules.MatchState:
 		return m.States.Has(rules.SNAT) || m.States.Has(rules.DNAT)
-	case rules.MatchTuple:
-		return tupleHas(m, readsTranslation)
 	}
 	return false
 }
@@ -60,14 +58,10 @@ func readsUntracked(rs *rules.Ruleset) bool {
 		state, ok := m.(rules.MatchState)
 		return ok && state.States.Has(rules.Untracked) != state.States.Has(rules.Invalid)
 	}
-	matches := func(m rules.Match) bool {
-		tuple, ok := m.(rules.MatchTuple)
-		return distinguishes(m) || ok && tupleHas(tuple, distinguishes)
-	}
 	changes := func(a rules.Action) bool {
 		return isAction[rules.SetZone](a) || isAction[rules.Notrack](a)
 	}
-	return hasMatch(rs, matches) || hasAction(rs, changes)
+	return hasMatch(rs, distinguishes) || hasAction(rs, changes)
 }
 
 // mayReroute reports whether a rule at output may change the route of a packet.

@@ -9,6 +9,9 @@ import (
 // isCompared reports whether the chains of a hook are evaluated for all packets.
 func isCompared(h rules.Hook) bool { return h == rules.Prerouting || h == rules.Output }
 
+// isEvaluated reports whether the chains of a hook are evaluated for some packets.
+func isEvaluated(h rules.Hook) bool { return isCompared(h) || h == rules.Postrouting }
+
 // appliesTo reports whether packets of the family traverse the table.
 func appliesTo(t *rules.Table, f rules.Family) bool {
 	return t.Family == rules.Inet || t.Family == f

@@ -25,8 +25,8 @@ func (d *decision) sameRules() bool {
 		len(compareRouting(d.left.Ruleset.Routing, d.right.Ruleset.Routing)) == 0)
 }
 
-// rulesText returns the text of all rules that packets of the compared families may meet. ok is
-// false if the text does not identify the rules.
+// rulesText returns a text of all rules that packets of the compared families may meet. ok is false
+// if the text does not identify the rules.
 func (d *decision) rulesText(rs *rules.Ruleset) (text string, ok bool) {
 	var chains []string
 	applies := func(t *rules.Table) bool {
@@ -36,63 +36,35 @@ func (d *decision) rulesText(rs *rules.Ruleset) (text string, ok bool) {
 	}
 	ok = true
 	everyHook := func(rules.Hook) bool { return true }
+	w := newRuleWriter(d.meter)
+	isExternal := inTuples(readsExternalObject)
 	eachChainFrom(rs, everyHook, func(t *rules.Table, c *rules.Chain) {
 		if !applies(t) || c.Base != nil && idle(c) {
 			return
 		}
-		b := new(strings.Builder)
-		writeChain(b, t, c)
-		if c.Base != nil {
-			fmt.Fprint(b, c.Base.Type)
-			ok = ok && c.Base.Hook != rules.Ingress // the model lacks the interface of the chain
-		}
-		for i := range c.Rules {
-			r := &c.Rules[i]
-			if slices.ContainsFunc(r.Matches, matchDependsOnBackend) ||
-				slices.ContainsFunc(r.Actions, actionDependsOnBackend) {
-				fmt.Fprint(b, " ", t.XTables || r.XTables)
-			}
-			ok = ok && !readsExternalObject(r)
-		}
-		chains = append(chains, b.String())
-		d.meter.charge(b.Len())
+		chains = append(chains, w.chain(t, c))
+		ok = ok && isKnown(c) && !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return ruleHasPart(&r, isExternal)
+		})
 	})
 	slices.Sort(chains)
 	for _, f := range d.options.Families {
 		chains = append(chains, fmt.Sprint(f, " NAT ", hasNATChain(rs, f)))
 	}
-	var order []string // of the base chains, because their priorities may be equal
+	order := new(strings.Builder)
 	for hook := range rules.Ingress {
-		for _, c := range rs.BaseChains(hook) {
-			if applies(c.Table) && !idle(c.Chain) {
-				order = append(order,
-					fmt.Sprintf("%s %q %q", c.Table.Family, c.Table.Name, c.Chain.Name))
-			}
-		}
+		writeOrder(order, slices.DeleteFunc(rs.BaseChains(hook), func(c rules.ChainRef) bool {
+			return !applies(c.Table)
+		}))
 	}
-	return strings.Join(append(chains, order...), "\n"), ok
+	return strings.Join(append(chains, order.String()), "\n"), ok
 }
 
-// readsExternalObject reports whether a rule depends on something that was not read, such as the
+// readsExternalObject reports whether a match depends on something that was not read, such as the
 // elements of a set.
-func readsExternalObject(r *rules.Rule) bool {
-	if strings.Contains(unknownData(r), rules.NoData) {
-		return true
-	}
-	isList := func(m rules.Match) bool {
-		switch m := m.(type) {
-		case rules.MatchListed:
-			return true
-		case rules.MatchTuple:
-			return m.UsesUnknown()
-		}
-		return false
-	}
-	return slices.ContainsFunc(r.Matches, isList) ||
-		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-			required, ok := a.(rules.Require)
-			return ok && isList(required.Match)
-		})
+func readsExternalObject(m rules.Match) bool {
+	_, isList := m.(rules.MatchListed)
+	return isList || lacksData(m)
 }
 
 // matchDependsOnBackend reports whether a match may have another result as an expression of

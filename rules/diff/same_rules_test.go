@@ -30,12 +30,52 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 			},
 		})
 	}
+	inSet := func(members ...string) rules.Rule {
+		m := to(members...)
+		m.Set = "s"
+		return when(rules.Accept, m)
+	}
+	listedIn := func(m rules.Match) rules.Ruleset {
+		return ruleset(mangleIn(when(queue, tcp), when(rules.Drop, rules.MatchTuple{
+			Alternatives: [][]rules.Match{{m}},
+		})))
+	}
+	list := rules.MatchListed{List: "@l", Parts: "ip saddr"}
+	atConntrack := func(order int) rules.Ruleset {
+		early := base(rules.Filter, rules.Prerouting, rules.ConntrackPriority, when(queue, tcp))
+		early.Base.Order = order
+		return ruleset(early)
+	}
 	for _, tc := range []struct {
 		name        string
 		left, right rules.Ruleset
 		want        diff.Verdict
 	}{
 		{"the same action", equal, equal, diff.Equivalent},
+		{
+			"named sets with other elements", ruleset(mangleIn(inSet("10.0.0.0/8"), when(queue))),
+			ruleset(mangleIn(inSet("11.0.0.0/8"), when(queue))), diff.Undecidable,
+		},
+		{
+			"named sets with the same elements", ruleset(mangleIn(inSet("10.0.0.0/8"), when(queue))),
+			ruleset(mangleIn(inSet("10.0.0.0/8"), when(queue))), diff.Equivalent,
+		},
+		{
+			"an interface and a prefix with equal texts",
+			ruleset(mangleIn(when(rules.Accept, rules.MatchInterface{
+				Names: []rules.InterfaceName{{Name: "a*"}},
+			}), when(queue))),
+			ruleset(mangleIn(when(rules.Accept, rules.MatchInterface{
+				Names: []rules.InterfaceName{{Name: "a", Prefix: true}},
+			}), when(queue))), diff.Undecidable,
+		},
+		{"a list within a tuple", listedIn(list), listedIn(list), diff.Undecidable},
+		{"chains before conntrack", atConntrack(-1), atConntrack(-1), diff.Equivalent},
+		{"chains before and after conntrack", atConntrack(-1), atConntrack(1), diff.Undecidable},
+		{
+			"chains of which it is unknown whether they run before conntrack", atConntrack(0),
+			atConntrack(0), diff.Undecidable,
+		},
 		{"another parameter", equal, ruleset(mangleIn(when(other, tcp))), diff.Undecidable},
 		{"another condition", equal, ruleset(mangleIn(when(queue, tcp, toPort(1)))), diff.Undecidable},
 		{

@@ -1,10 +1,8 @@
 package diff
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -101,48 +99,91 @@ func (shared sharedState) addFound() bool {
 
 // compareOtherHooks adds, to found, the states that chains at hooks other than prerouting and
 // output write, unless both sides have the same chains there. It omits connectionMarks if no rule
-// at prerouting or output depends on the mark of a connection.
-func (shared sharedState) compareOtherHooks(left, right *rules.Ruleset) {
-	l, statesLeft := otherHooksText(left)
-	r, statesRight := otherHooksText(right)
-	if l == r {
-		return
-	}
-	for _, states := range []map[string]bool{statesLeft, statesRight} {
-		for state := range states {
-			if state != connectionMarks || readsConnectionMark(left) || readsConnectionMark(right) {
-				shared.found[state] = true
-			}
-		}
+// at a hook that is evaluated depends on the mark of a connection.
+func (shared sharedState) compareOtherHooks(left, right *rules.Ruleset, m *meter) {
+	w := newRuleWriter(m)
+	l, known := w.otherHooks(left)
+	r, rightKnown := w.otherHooks(right)
+	if !known || !rightKnown || l != r {
+		addOtherStates(shared.found, left, right)
 	}
 }
+
+// addDependentStates adds, to differing, the states that chains at hooks other than prerouting and
+// output write, if a condition there depends on a state that differs between the sides.
+func (shared sharedState) addDependentStates(left, right *rules.Ruleset) {
+	differs := inTuples(func(m rules.Match) bool {
+		switch m := m.(type) {
+		case rules.Unknown:
+			return shared.differs(m)
+		case rules.MatchListed:
+			return shared.differing[m.State]
+		}
+		return false
+	})
+	found := false
+	for _, rs := range [...]*rules.Ruleset{left, right} {
+		eachChainFrom(rs, isOtherHook, func(_ *rules.Table, c *rules.Chain) {
+			found = found || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+				return ruleHasPart(&r, differs)
+			})
+		})
+	}
+	if found {
+		addOtherStates(shared.differing, left, right)
+	}
+}
+
+// addOtherStates adds the states that chains at hooks other than prerouting and output write. It
+// omits connectionMarks if no rule at a hook that is evaluated depends on the mark of a connection.
+func addOtherStates(to map[string]bool, left, right *rules.Ruleset) {
+	writesMarks := false
+	for _, rs := range [...]*rules.Ruleset{left, right} {
+		eachChainFrom(rs, isOtherHook, func(_ *rules.Table, c *rules.Chain) {
+			for state := range writtenIn(c) {
+				to[state] = true
+			}
+			writesMarks = writesMarks || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+				return slices.ContainsFunc(r.Actions, writesConnectionMark)
+			})
+		})
+	}
+	if writesMarks && (readsConnectionMark(left) || readsConnectionMark(right)) {
+		to[connectionMarks] = true
+	}
+}
+
+// isOtherHook reports whether only some packets of the hook are evaluated, or none. Packets that the
+// host forwards are not evaluated at postrouting.
+func isOtherHook(h rules.Hook) bool { return !isCompared(h) }
 
 // connectionMarks is the name of the state that contains the connection marks. Only chains at hooks
 // that are not compared count as writers of this state.
 const connectionMarks = "\x00connection marks"
 
-// readsConnectionMark reports whether a rule at prerouting or output depends on the mark of a
+// readsConnectionMark reports whether a rule at a hook that is evaluated may depend on the mark of a
 // connection.
 func readsConnectionMark(rs *rules.Ruleset) bool {
+	mayRead := inTuples(func(m rules.Match) bool {
+		u, ok := m.(rules.Unknown)
+		return ok && mayReadConnectionMark(u) || comparesConnectionMark(m)
+	})
 	found := false
-	eachChainFrom(rs, isCompared, func(_ *rules.Table, c *rules.Chain) {
+	eachChainFrom(rs, isEvaluated, func(_ *rules.Table, c *rules.Chain) {
 		found = found || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-			return slices.ContainsFunc(r.Matches, comparesConnectionMark) ||
-				slices.ContainsFunc(r.Actions, usesConnectionMark)
+			return ruleHasPart(&r, mayRead) || slices.ContainsFunc(r.Actions, usesConnectionMark)
 		})
 	})
 	return found
 }
 
-// comparesConnectionMark reports whether a match depends on the mark of a connection.
+// comparesConnectionMark reports whether a match compares the mark of a connection.
 func comparesConnectionMark(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchMark:
 		return m.Conntrack
 	case rules.MatchMarkRange:
 		return m.Conntrack
-	case rules.MatchTuple:
-		return tupleHas(m, comparesConnectionMark)
 	}
 	return false
 }
@@ -154,10 +195,15 @@ func usesConnectionMark(a rules.Action) bool {
 		return true
 	case rules.MixMark:
 		return a.ConntrackMark != 0
-	case rules.Require:
-		return comparesConnectionMark(a.Match)
 	}
 	return false
+}
+
+// mayReadConnectionMark reports whether an unsupported expression may depend on the mark of a
+// connection. The name of a source translation represents all inputs of the translation.
+func mayReadConnectionMark(u rules.Unknown) bool {
+	return u.Ignores&rules.ConntrackMarkInput == 0 && u.Effect != rules.ReadsVarying &&
+		u.Effect != rules.TranslatesSource
 }
 
 // writesConnectionMark reports whether an action may change the mark of a connection.
@@ -171,48 +217,6 @@ func writesConnectionMark(a rules.Action) bool {
 		return a.Effect == rules.WritesConntrackMark || a.Effect == rules.AnyEffect
 	}
 	return false
-}
-
-// otherHooksText returns the text of the chains at hooks other than prerouting and output, and the
-// states that these chains write.
-func otherHooksText(rs *rules.Ruleset) (string, map[string]bool) {
-	text := new(strings.Builder)
-	states := map[string]bool{}
-	isOther := func(h rules.Hook) bool { return !isCompared(h) }
-	eachChainFrom(rs, isOther, func(t *rules.Table, c *rules.Chain) {
-		writeChain(text, t, c)
-		for state := range writtenIn(c) {
-			states[state] = true
-		}
-		for j := range c.Rules {
-			if slices.ContainsFunc(c.Rules[j].Actions, writesConnectionMark) {
-				states[connectionMarks] = true
-			}
-		}
-	})
-	return text.String(), states
-}
-
-// writeChain writes the text of a chain. The texts of two chains are equal only if the chains are.
-// Therefore it quotes each part: names and unsupported parts, which the owner of a namespace can
-// choose, may contain the text of other parts.
-func writeChain(to *strings.Builder, t *rules.Table, c *rules.Chain) {
-	fmt.Fprintf(to, "chain %s %q %q", t.Family, t.Name, c.Name)
-	if c.Base != nil {
-		fmt.Fprintf(to, " %s %d %t", c.Base.Hook, c.Base.Priority, c.Base.Drop)
-	}
-	for j := range c.Rules {
-		r := &c.Rules[j]
-		to.WriteString("\nrule")
-		for _, m := range r.Matches {
-			fmt.Fprintf(to, " %T %q", m, m)
-		}
-		for _, a := range r.Actions {
-			fmt.Fprintf(to, " %T %q", a, a)
-		}
-		fmt.Fprintf(to, " %q", unknownData(r))
-	}
-	to.WriteString("\n")
 }
 
 // eachChainFrom calls fn once for each chain that packets may reach from base chains at the
@@ -232,24 +236,4 @@ func eachChainFrom(
 			fn(t, c)
 		}
 	}
-}
-
-// unknownData returns the data of the rule's unknown parts that its text does not contain.
-func unknownData(r *rules.Rule) string {
-	var data []string
-	add := func(m any) {
-		if u, ok := m.(rules.Unknown); ok {
-			data = append(data, u.Data)
-		}
-	}
-	for _, m := range r.Matches {
-		add(m)
-	}
-	for _, a := range r.Actions {
-		add(a)
-		if required, ok := a.(rules.Require); ok {
-			add(required.Match)
-		}
-	}
-	return strings.Join(data, keySeparator)
 }

@@ -122,12 +122,13 @@ func (e *evaluator) ruleKey() string {
 	keys, ok := e.ruleKeys[e.chain.Chain]
 	if !ok {
 		keys = make([]string, len(e.chain.Chain.Rules))
-		count := map[string]int{}
+		count, texts := map[string]int{}, newRuleWriter(e.meter)
+		mayBeUnknown := inTuples(isUnknown)
 		for i := range keys {
 			r := &e.chain.Chain.Rules[i]
 			e.meter.step()
-			if r.UsesUnknown() {
-				keys[i] = e.textKey(r, count)
+			if ruleHasPart(r, mayBeUnknown) {
+				keys[i] = e.textKey(r, texts.setElements(r), count)
 			}
 		}
 		storeIn(&e.ruleKeys, e.chain.Chain, keys)
@@ -135,17 +136,27 @@ func (e *evaluator) ruleKey() string {
 	return keys[e.run.first]
 }
 
+// isUnknown reports whether a match is not supported, or looks up a list that is not part of the
+// rules.
+func isUnknown(m rules.Match) bool {
+	switch m.(type) {
+	case rules.Unknown, rules.MatchListed:
+		return true
+	}
+	return false
+}
+
 // textKey returns the key of a rule. It differs from the keys of rules of other chains and of rules
-// with another text. count contains the number of earlier rules of the chain by text.
-func (e *evaluator) textKey(r *rules.Rule, count map[string]int) string {
-	text := r.String() // may contain a list of any length
+// with another text or other elements of their named sets. count contains the number of earlier
+// rules of the chain by text.
+func (e *evaluator) textKey(r *rules.Rule, elements string, count map[string]int) string {
+	text := r.String() + elements // may contain a list of any length
 	e.meter.charge(len(text))
 	if len(text) > sha256.Size {
 		sum := sha256.Sum256([]byte(text))
 		text = string(sum[:])
 	}
-	key := fmt.Sprint(e.chain.Table.Family, " ", e.chain.Table.Name, " ", e.chain.Chain.Name, " ",
-		text, " ", count[text])
+	key := fmt.Sprint(chainKey(e.chain), " ", text, " ", count[text])
 	count[text]++
 	e.meter.alloc(int64(len(key)+len(text)) + entrySize)
 	return key

@@ -1,0 +1,194 @@
+package diff
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A ruleWriter writes digests of rules, which are equal only if the rules are equal.
+type ruleWriter struct {
+	meter *meter
+	text  strings.Builder // not added to a digest yet
+	// ranges and tuples contain the digests of lists that several rules may share.
+	ranges map[rangesKey]string
+	tuples map[alternativesKey]string
+}
+
+func newRuleWriter(m *meter) *ruleWriter { return &ruleWriter{meter: m} }
+
+// flush adds the text to a digest.
+func (w *ruleWriter) flush(digest io.Writer) {
+	w.meter.charge(w.text.Len())
+	fmt.Fprint(digest, w.text.String())
+	w.text.Reset()
+}
+
+// chain returns the digest of a chain of the table. It quotes each part of the text: names and
+// unsupported parts, which the owner of a namespace can choose, may contain the text of other parts.
+func (w *ruleWriter) chain(t *rules.Table, c *rules.Chain) string {
+	digest := sha256.New()
+	fmt.Fprintf(&w.text, "chain %s %q %q", t.Family, t.Name, c.Name)
+	if b := c.Base; b != nil {
+		fmt.Fprintf(&w.text, " %s %s %d %t", b.Type, b.Hook, b.Priority, b.Drop)
+		if b.Position() == rules.ConntrackPriority {
+			fmt.Fprintf(&w.text, " before conntrack %t", b.Order < 0)
+		}
+	}
+	for i := range c.Rules {
+		w.writeRule(t, &c.Rules[i])
+		w.flush(digest)
+	}
+	w.flush(digest)
+	return string(digest.Sum(nil))
+}
+
+// writeRule writes a rule of the table.
+func (w *ruleWriter) writeRule(t *rules.Table, r *rules.Rule) {
+	w.text.WriteString("\nrule")
+	for _, m := range r.Matches {
+		w.writeMatch(m)
+	}
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case rules.Require:
+			w.text.WriteString(" required")
+			w.writeMatch(a.Match)
+		case rules.Unknown:
+			w.writeMatch(a)
+		default:
+			fmt.Fprintf(&w.text, " %T %q", a, a)
+		}
+	}
+	if slices.ContainsFunc(r.Matches, matchDependsOnBackend) ||
+		slices.ContainsFunc(r.Actions, actionDependsOnBackend) {
+		fmt.Fprint(&w.text, " ", t.XTables || r.XTables)
+	}
+}
+
+// writeMatch writes a match, with the parts that [rules.Match.String] omits.
+func (w *ruleWriter) writeMatch(m rules.Match) {
+	switch m := m.(type) {
+	case rules.MatchTuple:
+		fmt.Fprintf(&w.text, " %T %t %q", m, m.Not, w.alternatives(m))
+	case rules.MatchAddr:
+		fmt.Fprintf(&w.text, " %T %q", m, m)
+		if m.Set != "" {
+			fmt.Fprintf(&w.text, " %q", w.elements(m))
+		}
+	case rules.MatchInterface, rules.MatchOwner, rules.MatchCgroup, rules.MatchListed, rules.Unknown:
+		fmt.Fprintf(&w.text, " %#v", m)
+	default:
+		fmt.Fprintf(&w.text, " %T %q", m, m)
+	}
+}
+
+// elements returns the digest of the addresses of a match.
+func (w *ruleWriter) elements(m rules.MatchAddr) string {
+	key := rangesKey{first: unsafe.SliceData(m.Ranges), count: len(m.Ranges)}
+	known, ok := w.ranges[key]
+	if !ok {
+		w.meter.charge(textSteps * len(m.Ranges))
+		digest := sha256.New()
+		for _, r := range m.Ranges {
+			fmt.Fprintf(digest, "%s ", r)
+		}
+		known = string(digest.Sum(nil))
+		w.meter.alloc(textEntrySize)
+		storeIn(&w.ranges, key, known)
+	}
+	return known
+}
+
+// setElements returns a text of the elements of the named sets of a rule, which the text of the rule
+// omits.
+func (w *ruleWriter) setElements(r *rules.Rule) string {
+	text := ""
+	add := func(m rules.Match) bool {
+		if a, ok := m.(rules.MatchAddr); ok && a.Set != "" {
+			text += w.elements(a)
+		}
+		return false
+	}
+	ruleHasMatch(r, add)
+	return text
+}
+
+// alternatives returns the digest of the alternatives of a tuple.
+func (w *ruleWriter) alternatives(m rules.MatchTuple) string {
+	key := alternativesKeyOf(m)
+	known, ok := w.tuples[key]
+	if !ok {
+		inner := &ruleWriter{meter: w.meter, ranges: w.ranges, tuples: w.tuples}
+		digest := sha256.New()
+		for _, matches := range m.Alternatives {
+			for _, match := range matches {
+				inner.writeMatch(match)
+			}
+			inner.text.WriteString("\n")
+			inner.flush(digest)
+		}
+		known = string(digest.Sum(nil))
+		w.meter.alloc(textEntrySize)
+		storeIn(&w.tuples, key, known)
+	}
+	return known
+}
+
+// otherHooks returns a text of the chains at hooks other than prerouting and output. isComplete is
+// false if chains with equal texts may differ.
+func (w *ruleWriter) otherHooks(rs *rules.Ruleset) (text string, isComplete bool) {
+	var b strings.Builder
+	isComplete = true
+	lacks := inTuples(lacksData)
+	eachChainFrom(rs, isOtherHook, func(t *rules.Table, c *rules.Chain) {
+		if c.Base != nil && idle(c) {
+			return
+		}
+		b.WriteString(w.chain(t, c))
+		isComplete = isComplete && isKnown(c) &&
+			!slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return ruleHasPart(&r, lacks) })
+	})
+	for h := range rules.Ingress + 1 {
+		if isOtherHook(h) {
+			writeOrder(&b, rs.BaseChains(h))
+		}
+	}
+	return b.String(), isComplete
+}
+
+// isKnown reports whether the chain contains everything that determines for which packets, and when,
+// its rules are evaluated.
+func isKnown(c *rules.Chain) bool {
+	b := c.Base
+	switch {
+	case b == nil:
+		return true
+	case b.Hook == rules.Ingress: // the model lacks the interface of the chain
+		return false
+	case b.Hook == rules.Postrouting || b.Hook == rules.Input:
+		return b.Position() != confirmationPriority // see mayFollowConfirmation
+	}
+	return b.Position() != rules.ConntrackPriority || b.Order != 0 // see mayPrecedeConntrack
+}
+
+// writeOrder writes the names of base chains, whose priorities may be equal, in the order of
+// evaluation. It omits idle chains.
+func writeOrder(to *strings.Builder, chains []rules.ChainRef) {
+	for _, c := range chains {
+		if !idle(c.Chain) {
+			fmt.Fprintf(to, "\n%s", chainKey(c))
+		}
+	}
+}
+
+// lacksData reports whether a match is unsupported and depends on something that was not read.
+func lacksData(m rules.Match) bool {
+	u, ok := m.(rules.Unknown)
+	return ok && strings.Contains(u.Data, rules.NoData)
+}
