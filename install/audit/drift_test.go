@@ -483,6 +483,24 @@ func TestAuditsAreCombined(t *testing.T) {
 	})
 }
 
+// TestForeignRulesAreEvaluatedAgainAfterAChangeOfRoutes checks that the effect of foreign rules is
+// determined again when policy routes have changed, because they decide where marked packets go.
+func TestForeignRulesAreEvaluatedAgainAfterAChangeOfRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
+		advance(10 * time.Minute)
+		before := s.inspected
+		env.set(func() { s.foreign = foreign.Effect{Bypasses: []foreign.Bypass{{Packets: "all"}}} })
+		env.ruleEvents <- watch.Event{NS: s.id, Routes: true, Count: 1}
+		synctest.Wait()
+		if s.inspected != before+1 || env.states() != "1 drifted" {
+			t.Errorf("decided %d times after a change of routes, %s; want once, 1 drifted",
+				s.inspected-before, env.states())
+		}
+	})
+}
+
 // TestRulesWithoutARecordHaveNoKnownCause checks that differences of a pod without a record of ADD
 // are not attributed to a change of the rules: the pod's annotations may have changed.
 func TestRulesWithoutARecordHaveNoKnownCause(t *testing.T) {

@@ -102,7 +102,7 @@ func newPod() *pod {
 // pendingEvents contains the events since the last audit.
 type pendingEvents struct {
 	at      time.Time // time of the first event; zero if there was none
-	rules   bool      // set if rules may have changed
+	rules   bool      // set if rules or policy routes may have changed
 	process string    // process that last changed rules
 	pid     uint32
 }
@@ -111,7 +111,7 @@ func (p *pendingEvents) add(e watch.Event, now time.Time) {
 	if p.at.IsZero() {
 		p.at = now
 	}
-	p.rules = p.rules || e.Rules
+	p.rules = p.rules || e.Rules || e.Routes
 	if e.Rules && e.PID != 0 {
 		p.process, p.pid = e.Process, e.PID
 	}
