@@ -122,14 +122,14 @@ const maxClasses = 3
 // may change the order of the chains in live.Ambiguous. The budget bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	if hasOnlySluiceRules(&live) {
-		return Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live)}
+		return Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live, &desired)}
 	}
 	return decideAll(live, desired, b)
 }
 
 // decideAll is like [Decide], but does not assume that Sluice's rules are the desired ruleset.
 func decideAll(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	e := Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live)}
+	e := Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live, &desired)}
 	setOrders, ok := ordersOf(live.Ambiguous)
 	if !ok {
 		for _, a := range live.Ambiguous {
@@ -214,7 +214,7 @@ func packetsText(conditions []diff.Condition) string {
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
 // functions and chains that live.Ruleset does not contain, rules at input, which are not evaluated,
 // routes over lo, and another name of the loopback interface.
-func unknownEffects(live *compat.Live) []string {
+func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {
 		if strings.HasPrefix(c, "table arp ") {
@@ -222,7 +222,7 @@ func unknownEffects(live *compat.Live) []string {
 		}
 		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
-	return append(append(reasons, unknownAtInput(live)...), unknownRoutes(live)...)
+	return append(append(reasons, unknownAtInput(live)...), unknownRoutes(live, desired)...)
 }
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.

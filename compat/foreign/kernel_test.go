@@ -55,6 +55,15 @@ func routedOverLoopback(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "default", "dev", "lo", "table", "98")
 }
 
+// markedOverLoopback loads rules with nft, and routes packets with the mark 7 over lo, as a policy
+// route of the model does.
+func markedOverLoopback(t *testing.T, network *testbed.Network, text string) {
+	t.Helper()
+	nftables(t, network, text)
+	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "fwmark", "7", "lookup", "98", "priority", "20")
+	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "local", "default", "dev", "lo", "table", "98")
+}
+
 // routedByPolicyRule loads rules with nft, and routes packets with another table than main.
 func routedByPolicyRule(t *testing.T, network *testbed.Network, text string) {
 	t.Helper()
@@ -79,6 +88,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 		name    string
 		load    setup
 		rules   string // the argument of load
+		mark    uint32 // of the calling socket
 		verdict foreign.Verdict
 		// contains is a part of the messages. owner is the owner of the rule that causes the
 		// bypass.
@@ -175,6 +185,19 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 			verdict: foreign.None,
 		},
 		{
+			name: "packets that are routed over lo by the mark of their socket, and then by another mark",
+			load: markedOverLoopback, mark: 7,
+			rules:   `table inet own { chain out { type route hook output priority 0; meta mark 7 meta mark set 0; }; }`,
+			verdict: foreign.Unknown, contains: "may route them to another host: nft: inet own out #1",
+			by: testbed.Outside,
+		},
+		{
+			name: "packets that are routed over lo by the mark of their socket",
+			load: markedOverLoopback, mark: 7,
+			rules:   `table inet own { chain out { type filter hook output priority 0; meta mark 7 meta mark set 0; }; }`,
+			verdict: foreign.None,
+		},
+		{
 			name: "packets that a policy rule routes by eth0", load: routedByPolicyRule,
 			rules:   `table inet own { chain out { type route hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
 			verdict: foreign.None, by: redirected,
@@ -202,7 +225,11 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 					row.load(t, network, row.rules)
 				}
 				if backendName == compat.BackendNFT {
-					answer, err := network.Dial(call)
+					c := call
+					if c.Mark = row.mark; c.Mark != 0 { // the kernel finds no source address on lo
+						c.Local = netip.AddrPortFrom(testbed.PodIP4, 0)
+					}
+					answer, err := network.Dial(c)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -12,17 +12,26 @@ import (
 // unknownRoutes returns a sentence if routes and foreign rules together may route captured packets
 // past the proxy: a route sends the packets over lo, where the ruleset does not capture them, and a
 // rule at output then routes them again, by another interface. The kernel passes the first
-// interface to all chains at output. [diff.Bypass] does not evaluate these routes.
-func unknownRoutes(live *compat.Live) []string {
-	if len(live.LoopbackRoutes) == 0 {
+// interface to all chains at output. [diff.Bypass] does not evaluate these routes, and does not
+// compare packets that the kernel sends over lo because of the mark of their socket.
+func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
+	routes := slices.Clone(live.LoopbackRoutes)
+	for _, p := range live.Ruleset.Routing.Policies {
+		if !slices.ContainsFunc(desired.Routing.Policies, func(d rules.PolicyRoute) bool {
+			return d.Family == p.Family && d.Marked() == p.Marked()
+		}) {
+			routes = append(routes, p.String())
+		}
+	}
+	if len(routes) == 0 {
 		return nil
 	}
 	step := reroutingStep(live)
 	if step == nil {
 		return nil
 	}
-	listed := strings.Join(live.LoopbackRoutes[:min(len(live.LoopbackRoutes), maxClasses)], ", ")
-	if len(live.LoopbackRoutes) > maxClasses {
+	listed := strings.Join(routes[:min(len(routes), maxClasses)], ", ")
+	if len(routes) > maxClasses {
 		listed += ", and more"
 	}
 	return []string{fmt.Sprintf("routes send packets over lo, where they are not captured, and this rule "+
