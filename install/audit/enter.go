@@ -7,16 +7,22 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // enter opens the pod's namespace and subscribes to its events. If the sandbox is unknown or cannot
-// be opened, it requests a search and returns nil.
+// be opened, it requests a search and returns nil. If the agent lacks the resources for opening it,
+// enter sets the state Unknown and returns nil.
 func (r *auditRun) enter(ctx context.Context) Namespace {
 	if r.sandbox == nil {
 		r.requestSandbox(ctx)
 		return nil
 	}
 	ns, err := r.Open(*r.sandbox)
+	if lacksResources(err) {
+		r.onUnreadable(err)
+		return nil
+	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			r.Log.Debug("a sandbox cannot be opened, and is searched for again", zap.Stringer("pod", r.item.Ref),
@@ -38,10 +44,16 @@ func (r *auditRun) sandboxExists() bool {
 	}
 	ns, err := r.Open(*r.sandbox)
 	if err != nil {
-		return false
+		return lacksResources(err)
 	}
 	_ = ns.Close()
 	return true
+}
+
+// lacksResources reports whether an error of Open shows only that the agent lacks file descriptors
+// or memory, and not that the sandbox has ended.
+func lacksResources(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 // discardSandbox discards the location of the sandbox.

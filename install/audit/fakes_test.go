@@ -102,6 +102,9 @@ func (env *testEnv) open(s sandbox.Sandbox) (audit.Namespace, error) {
 	if found == nil {
 		return nil, fs.ErrNotExist
 	}
+	if env.openErr != nil {
+		return nil, env.openErr
+	}
 	found.open++
 	return found, nil
 }

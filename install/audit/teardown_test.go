@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/sandbox"
@@ -46,6 +48,31 @@ func recordLog(env *testEnv) *observer.ObservedLogs {
 	core, lines := observer.New(zap.InfoLevel)
 	env.options.Log = zap.New(core)
 	return lines
+}
+
+// TestASandboxThatCannotBeOpenedExists checks that a lack of file descriptors does not make the
+// record of ADD, which DEL has removed, lose its effect: the sandbox still exists.
+func TestASandboxThatCannotBeOpenedExists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(web) })
+		want := s.rules
+		env.removeRecord(web)
+		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
+		env.set(func() { env.openErr = fmt.Errorf("open: %w", unix.EMFILE) })
+		env.put(web, running)
+		advance(time.Minute)
+		if env.states() != "1 unknown" {
+			t.Errorf("without file descriptors: %s, want 1 unknown", env.states())
+		}
+		env.set(func() { env.openErr, s.rules = nil, rules.Ruleset{} })
+		advance(time.Minute)
+		if !rules.Equal(want, s.rules) || env.states() != "1 redirected" {
+			t.Errorf("%s, rules of ADD: %t; want 1 redirected with the rules of ADD", env.states(),
+				rules.Equal(want, s.rules))
+		}
+	})
 }
 
 // TestAPodThatEnds checks that nothing is reported about a pod that ends: DEL removes its record,

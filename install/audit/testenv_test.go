@@ -49,6 +49,7 @@ type testEnv struct {
 	inode      uint64 // of the latest namespace
 	source     sandbox.Source
 	findErr    error         // the error of searches for existing sandboxes
+	openErr    error         // the error of Open for existing sandboxes
 	created    time.Time     // of all sandboxes
 	used       time.Duration // processor time of all audits
 	afterStart func()        // called by TestLocate after the first audits, if not nil
