@@ -18,11 +18,7 @@ import (
 // whether a pod has IPv6 (net.InterfaceAddrs in its tools/istio-iptables/pkg/config). Addresses
 // omits [rules.PassthroughIPv6] too, because a redirection adds it to pods without IPv6.
 func Addresses(ns *netns.NS) ([]netip.Addr, error) {
-	var addrs []netip.Addr
-	err := ns.Do(func() (err error) {
-		addrs, err = listAll("addresses", listAddresses)
-		return err
-	})
+	addrs, err := allAddresses(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -30,6 +26,15 @@ func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 		return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() ||
 			a == rules.PassthroughIPv6()
 	}), nil
+}
+
+// allAddresses returns all addresses of the namespace's interfaces.
+func allAddresses(ns *netns.NS) (addrs []netip.Addr, err error) {
+	err = ns.Do(func() (err error) {
+		addrs, err = listAll("addresses", listAddresses)
+		return err
+	})
+	return addrs, err
 }
 
 // listAddresses lists all addresses in the namespace of the thread. It uses the socket and the
@@ -45,6 +50,9 @@ func listAddresses() ([]netip.Addr, error) {
 	addAddress := func(m nlmsg.Message) error {
 		if m.Type == unix.RTM_NEWADDR && len(m.Body) >= unix.SizeofIfAddrmsg {
 			if own := ownAddress(nlmsg.Attributes(m.Body[unix.SizeofIfAddrmsg:])); own.IsValid() {
+				if len(addrs) == maxObjects {
+					return tooMany("addresses", maxObjects)
+				}
 				addrs = append(addrs, own)
 			}
 		}

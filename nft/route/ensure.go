@@ -37,28 +37,30 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 			return Change{want: want, added: added}, nil
 		}
 	}
-	h, err := ns.Netlink(unix.NETLINK_ROUTE)
-	if err != nil {
-		return Change{}, err
-	}
-	defer h.Close()
-
 	change := Change{ns: ns, want: want, added: added}
+	r, err := newReader(ns)
+	if err != nil {
+		return Change{}, errors.Join(err, change.Undo())
+	}
+	defer r.Close()
 	for _, o := range objects {
 		if slices.Contains(added, o) {
 			continue
 		}
-		switch err := o.add(h); {
+		switch err := o.add(r.Handle); {
 		case err == nil:
 			change.added = append(change.added, o)
 		case !errors.Is(err, unix.EEXIST):
 			err = fmt.Errorf("add %s: %w", o, explainError(ns, o, err))
-			return Change{}, errors.Join(err, change.undo(h))
+			return Change{}, errors.Join(err, change.undo(r.Handle))
 		}
 	}
-	stale, err := newPruning(want).find(h)
+	var stale []object
+	if err = r.readPolicyRules(); err == nil {
+		stale, err = newPruning(want).find(r)
+	}
 	if err != nil {
-		return Change{}, errors.Join(err, change.undo(h))
+		return Change{}, errors.Join(err, change.undo(r.Handle))
 	}
 	change.stale = len(stale) > 0
 	return change, nil

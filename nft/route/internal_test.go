@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"net"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -144,5 +147,121 @@ func TestFormatRouteContainsTheNumberOfAnUnknownType(t *testing.T) {
 	}, deviceName)
 	if want := "ip -4 route 200 default dev lo table 133"; got != want {
 		t.Errorf("route text %q, want %q", got, want)
+	}
+}
+
+// setLimits sets maxObjects and maxRoutes until the test ends.
+func setLimits(t *testing.T, objects, routes int) {
+	oldObjects, oldRoutes := maxObjects, maxRoutes
+	t.Cleanup(func() { maxObjects, maxRoutes = oldObjects, oldRoutes })
+	maxObjects, maxRoutes = objects, routes
+}
+
+// TestNumberOfObjectsIsLimited verifies that a process of the pod cannot exhaust the time and the
+// memory of the reader.
+func TestNumberOfObjectsIsLimited(t *testing.T) {
+	overLoopback := func(ns *netns.NS) error { _, err := OverLoopback(ns); return err }
+	read := func(ns *netns.NS) error { _, err := Read(ns); return err }
+	ensure := func(ns *netns.NS) error {
+		_, err := Ensure(ns, rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})
+		return err
+	}
+	addresses := func(ns *netns.NS) error { _, err := Addresses(ns); return err }
+	for _, tc := range []struct {
+		name            string
+		objects, routes int
+		call            func(*netns.NS) error
+		want            string
+	}{
+		{"policy rules", 11, 1 << 20, read, "more than 11 policy rules"},
+		{"policy rules, without a need to read", 11, 1 << 20, ensure, "more than 11 policy rules"},
+		{"routes in a table", 20, 1 << 20, read, "more than 20 routes in table 133"},
+		{"all routes", 100, 20, overLoopback, "more than 20 routes"},
+		{"addresses", 30, 1 << 20, addresses, "more than 30 addresses"},
+		{"below the limits", 100, 100, read, ""},
+		{"below the limits, over lo", 100, 100, overLoopback, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			h, err := ns.Netlink(unix.NETLINK_ROUTE)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Close()
+			lo, err := h.LinkByIndex(netns.LoopbackIndex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			errs := []error{h.LinkSetUp(lo)}
+			for i := range 10 {
+				p := rules.PolicyRoute{
+					Family: rules.IPv4, Mark: uint32(i + 1), Table: 133, Priority: rules.PolicyPriority,
+				}
+				errs = append(errs, policyRule(p).add(h))
+			}
+			for i := range 32 {
+				errs = append(errs, h.RouteAdd(&netlink.Route{
+					LinkIndex: netns.LoopbackIndex, Table: 133,
+					Dst: &net.IPNet{IP: net.IPv4(10, 1, 1, byte(i)).To4(), Mask: net.CIDRMask(32, 32)},
+				}), h.AddrAdd(lo, loopbackAddr(netip.AddrFrom4([4]byte{10, 2, 1, byte(i)})).kernel()))
+			}
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			setLimits(t, tc.objects, tc.routes)
+			err = tc.call(ns)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("error %v, want one that contains %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestEachTableIsListedOnce reads many policy rules that look up one table.
+func TestEachTableIsListedOnce(t *testing.T) {
+	own := localRoute{rules.IPv4, 133}
+	r := &reader{tables: map[localRoute]table{own: {hasRoute: true}}} // without a handle
+	for i := range 100 {
+		r.policyRules = append(r.policyRules, newFoundRule(rules.IPv4, *policyRule(rules.PolicyRoute{
+			Family: rules.IPv4, Mark: uint32(i + 1), Table: 133, Priority: rules.PolicyPriority,
+		}).kernel()))
+	}
+	found, err := r.routing(foundRule.isOwned)
+	if err != nil || len(found.Policies) != 100 {
+		t.Errorf("found %d policy routes, error %v; want 100", len(found.Policies), err)
+	}
+	if err := r.addUnroutedAndForeign(&found); err != nil || len(found.Unrouted) > 0 {
+		t.Errorf("%d rules without a route, error %v; want none", len(found.Unrouted), err)
+	}
+}
+
+// TestFailedEnsureRemovesTheAddressOfTheFastPath covers a failure after the fast path has added ::6:
+// the namespace has an unwanted rule, so that the fast path does not suffice, and too many rules.
+func TestFailedEnsureRemovesTheAddressOfTheFastPath(t *testing.T) {
+	ns := netnstest.New(t)
+	err := ns.Do(func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		unwanted := policyRule{Family: rules.IPv4, Mark: 1, Table: 133, Priority: rules.PolicyPriority}
+		if err := unwanted.add(h); err != nil {
+			return err
+		}
+		setLimits(t, 1, 1)
+		_, err = Ensure(nil, rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})
+		if err == nil || !strings.Contains(err.Error(), "more than 1 policy rules") {
+			t.Errorf("error %v, want the limit of policy rules", err)
+		}
+		setLimits(t, 100, 100)
+		hasPassthrough, err := checkPolicyRules()
+		if hasPassthrough {
+			t.Error("the address of the fast path remains")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

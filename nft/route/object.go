@@ -100,12 +100,6 @@ func (r localRoute) add(h *netlink.Handle) error {
 
 func (r localRoute) remove(h *netlink.Handle) error { return h.RouteDel(r.kernel()) }
 
-// exists reports whether the table has the route.
-func (r localRoute) exists(h *netlink.Handle) (bool, error) {
-	list, err := r.list(h)
-	return slices.ContainsFunc(list, r.equals), err
-}
-
 // list returns all routes of the table.
 func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
 	return listRoutes(h, r.ipFamily, r.table)
@@ -153,15 +147,6 @@ func (a loopbackAddr) family() rules.Family { return rules.FamilyOf(netip.Addr(a
 func (a loopbackAddr) add(h *netlink.Handle) error { return h.AddrAdd(nil, a.kernel()) }
 
 func (a loopbackAddr) remove(h *netlink.Handle) error { return h.AddrDel(nil, a.kernel()) }
-
-// exists reports whether lo has the address.
-func (a loopbackAddr) exists(h *netlink.Handle) (bool, error) {
-	list, err := listAddrs(h, a.family())
-	return slices.ContainsFunc(list, func(found netlink.Addr) bool {
-		ip, _ := localAddr(found)
-		return ip == netip.Addr(a) && found.LinkIndex == netns.LoopbackIndex
-	}), err
-}
 
 func (a loopbackAddr) String() string {
 	return fmt.Sprintf("address \"ip -%d address %s dev lo\"", a.family(), netip.Addr(a))

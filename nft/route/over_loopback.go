@@ -19,33 +19,50 @@ const maxOverLoopback = 100
 // most 100. It omits routes to loopback addresses, and the routes that [ReadAll] returns if no
 // other policy rule looks up their table. It also omits routes to single addresses that the kernel
 // adds with the addresses of interfaces, if the first policy rule looks up the table local: packets
-// to these addresses then stay in the namespace, whatever their marks.
+// to these addresses then stay in the namespace, whatever their marks. A namespace with more than
+// 10,000 addresses or policy rules, or more than a million routes, is an error.
 func OverLoopback(ns *netns.NS) (texts []string, err error) {
-	err = withRules(ns, func(h *netlink.Handle, policyRules []foundRule) error {
+	addresses, err := ownAddresses(ns)
+	if err != nil {
+		return nil, err
+	}
+	err = withReader(ns, func(r *reader) error {
 		for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
-			routes, err := listRoutes(h, family, unix.RT_TABLE_UNSPEC)
+			found, err := listAll("routes", func() ([]string, error) {
+				return r.overLoopback(family, addresses, maxOverLoopback-len(texts))
+			})
 			if err != nil {
 				return err
 			}
-			addresses, err := ownAddresses(h, family)
-			if err != nil {
-				return err
-			}
-			localIsFirst := looksUpLocalFirst(policyRules, family)
-			for _, r := range routes {
-				own := localRoute{family, uint32(r.Table)}
-				isModeled := own.equals(r) && isLookedUpByPlainRules(own, policyRules)
-				if !isOverLoopback(r) || isModeled || localIsFirst && isOfAddress(r, addresses) {
-					continue
-				}
-				if len(texts) == maxOverLoopback {
-					return nil
-				}
-				texts = append(texts, FormatRoute(r, deviceName))
+			if texts = append(texts, found...); len(texts) == maxOverLoopback {
+				return nil
 			}
 		}
 		return nil
 	})
+	return texts, err
+}
+
+// overLoopback returns descriptions of the first routes of a family that [OverLoopback] returns, at
+// most limit. If it returns limit, the reader must be closed.
+func (r *reader) overLoopback(
+	family rules.Family, addresses map[netip.Addr]bool, limit int,
+) (texts []string, err error) {
+	isModeled := lookedUpByPlainRules(r.policyRules)
+	localIsFirst := looksUpLocalFirst(r.policyRules, family)
+	visited := 0
+	err = forEachRoute(r.Handle, family, unix.RT_TABLE_UNSPEC, func(found netlink.Route) bool {
+		visited++
+		own := localRoute{family, uint32(found.Table)}
+		if isOverLoopback(found) && !(isModeled[own] && own.equals(found)) &&
+			!(localIsFirst && isOfAddress(found, addresses)) {
+			texts = append(texts, FormatRoute(found, deviceName))
+		}
+		return len(texts) < limit && visited <= maxRoutes
+	})
+	if visited > maxRoutes {
+		return nil, tooMany("routes", maxRoutes)
+	}
 	return texts, err
 }
 
@@ -56,32 +73,22 @@ func looksUpLocalFirst(policyRules []foundRule, family rules.Family) bool {
 	return i < 0 || policyRules[i].isDefault() && policyRules[i].kernel.Table == unix.RT_TABLE_LOCAL
 }
 
-// isLookedUpByPlainRules reports whether policy rules look up the table of the route, and all of
-// them are plain.
-func isLookedUpByPlainRules(route localRoute, policyRules []foundRule) bool {
-	isLookedUp := false
+// lookedUpByPlainRules returns the routes whose tables policy rules look up, if all of these rules
+// are plain.
+func lookedUpByPlainRules(policyRules []foundRule) map[localRoute]bool {
+	lookedUp := map[localRoute]bool{}
 	for _, r := range policyRules {
-		if r.route() == route {
-			isLookedUp = true
-			if !r.isPlain {
-				return false
-			}
-		}
+		allPlain, found := lookedUp[r.route()]
+		lookedUp[r.route()] = r.isPlain && (allPlain || !found)
 	}
-	return isLookedUp
+	return lookedUp
 }
 
 // ownAddresses returns the addresses of the interfaces. They include an IPv6 address while the
 // kernel checks that it is unique, and has not added its route to the table local.
-func ownAddresses(h *netlink.Handle, family rules.Family) (map[netip.Addr]bool, error) {
-	list, err := listAddrs(h, family)
-	addresses := map[netip.Addr]bool{}
-	for _, a := range list {
-		if ip, ok := localAddr(a); ok {
-			addresses[ip] = true
-		}
-	}
-	return addresses, err
+func ownAddresses(ns *netns.NS) (map[netip.Addr]bool, error) {
+	addresses, err := allAddresses(ns)
+	return setOf(addresses), err
 }
 
 // isOfAddress reports whether the kernel, or a program that claims to be the kernel, added the

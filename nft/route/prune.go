@@ -4,9 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -24,12 +21,12 @@ func Prune(ns *netns.NS, keep rules.Routing) (removed int, err error) {
 
 // Find returns descriptions of the objects that Prune would remove.
 func Find(ns *netns.NS, keep rules.Routing) ([]string, error) {
-	h, err := ns.Netlink(unix.NETLINK_ROUTE)
+	r, err := openReader(ns)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	found, err := newPruning(keep).find(h)
+	defer r.Close()
+	found, err := newPruning(keep).find(r)
 	return descriptions(found), err
 }
 
@@ -60,12 +57,12 @@ func PruneIstio(
 // FindIstio returns descriptions of the objects that PruneIstio would remove after Prune. It omits
 // the objects that Prune would remove already.
 func FindIstio(ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing) ([]string, error) {
-	h, err := ns.Netlink(unix.NETLINK_ROUTE)
+	reader, err := openReader(ns)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	sluiceObjects, err := newPruning(keep).find(h)
+	defer reader.Close()
+	sluiceObjects, err := newPruning(keep).find(reader)
 	if err != nil {
 		return nil, err
 	}
@@ -74,10 +71,9 @@ func FindIstio(ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing) ([]st
 	combined := newIstioPruning(policy, keep)
 	isIstio := combined.selects
 	combined.selects = func(r foundRule) bool { return r.isOwned() || isIstio(r) }
-	found, err := combined.find(h)
-	return descriptions(slices.DeleteFunc(found, func(o object) bool {
-		return slices.Contains(sluiceObjects, o)
-	})), err
+	found, err := combined.find(reader)
+	isSluice := setOf(sluiceObjects)
+	return descriptions(slices.DeleteFunc(found, func(o object) bool { return isSluice[o] })), err
 }
 
 // newIstioPruning returns the pruning that removes Istio's routing except keep.
@@ -113,18 +109,18 @@ type pruning struct {
 
 // prune removes the selected objects, and returns the objects that it has removed.
 func prune(ns *netns.NS, p pruning) (removed []object, err error) {
-	h, err := ns.Netlink(unix.NETLINK_ROUTE)
+	r, err := openReader(ns)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	found, err := p.find(h)
+	defer r.Close()
+	found, err := p.find(r)
 	if err != nil {
 		return nil, err
 	}
 	var errs []error
 	for _, o := range found {
-		existed, err := remove(h, o)
+		existed, err := remove(r.Handle, o)
 		errs = append(errs, err)
 		if existed {
 			removed = append(removed, o)
@@ -134,19 +130,16 @@ func prune(ns *netns.NS, p pruning) (removed []object, err error) {
 }
 
 // find returns the objects to remove, routes before rules.
-func (p pruning) find(h *netlink.Handle) ([]object, error) {
-	policyRules, err := readRules(h)
-	if err != nil {
-		return nil, err
-	}
+func (p pruning) find(reader *reader) ([]object, error) {
 	var objects []object
-	var candidates, used []localRoute
-	for _, r := range policyRules {
+	var candidates []localRoute
+	used := map[localRoute]bool{}
+	for _, r := range reader.policyRules {
 		if p.selects(r) && !slices.Contains(p.keep.Policies, r.policy) {
 			objects = append(objects, policyRule(r.policy))
 			candidates = append(candidates, r.route())
 		} else {
-			used = append(used, r.route())
+			used[r.route()] = true
 		}
 	}
 	if p.table != 0 {
@@ -154,38 +147,34 @@ func (p pruning) find(h *netlink.Handle) ([]object, error) {
 			localRoute{rules.IPv4, p.table}, localRoute{rules.IPv6, p.table})
 	}
 	for _, k := range p.keep.Policies {
-		used = append(used, localRoute{k.Family, k.Table})
+		used[localRoute{k.Family, k.Table}] = true
 	}
-	routes, err := findUnused(h, candidates, used)
+	routes, err := reader.findUnused(candidates, used)
 	if err != nil {
 		return nil, err
 	}
 	objects = append(routes, objects...)
-	address := loopbackAddr(rules.PassthroughIPv6())
-	if slices.Contains(p.keep.LoopbackAddrs, rules.PassthroughIPv6()) {
-		return objects, nil
+	if reader.hasPassthrough &&
+		!slices.Contains(p.keep.LoopbackAddrs, rules.PassthroughIPv6()) {
+		objects = append(objects, loopbackAddr(rules.PassthroughIPv6()))
 	}
-	exists, err := address.exists(h)
-	if exists {
-		objects = append(objects, address)
-	}
-	return objects, err
+	return objects, nil
 }
 
 // findUnused returns the distinct candidates that exist and are not in used.
-func findUnused(h *netlink.Handle, candidates, used []localRoute) ([]object, error) {
+func (r *reader) findUnused(candidates []localRoute, used map[localRoute]bool) ([]object, error) {
 	var routes []object
-	for _, r := range candidates {
-		if slices.Contains(used, r) {
+	for _, c := range candidates {
+		if used[c] {
 			continue
 		}
-		used = append(used, r)
-		exists, err := r.exists(h)
+		used[c] = true
+		t, err := r.table(c)
 		if err != nil {
 			return nil, err
 		}
-		if exists {
-			routes = append(routes, r)
+		if t.hasRoute {
+			routes = append(routes, c)
 		}
 	}
 	return routes, nil

@@ -3,7 +3,6 @@ package route
 import (
 	"net/netip"
 	"reflect"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,13 +20,14 @@ import (
 // Others contains foreign objects that may affect redirected packets: rules with
 // [rules.PolicyPriority], and routes in the tables that rules of this package look up.
 //
-// A kernel without IPv6 is not an error.
+// A kernel without IPv6 is not an error. A namespace with more than 10,000 policy rules, or more
+// than 10,000 routes in a table that rules of this package look up, is an error.
 func Read(ns *netns.NS) (found rules.Routing, err error) {
-	err = withRules(ns, func(h *netlink.Handle, policyRules []foundRule) (err error) {
-		if found, err = readRouting(h, policyRules, foundRule.isOwned); err != nil {
+	err = withReader(ns, func(r *reader) (err error) {
+		if found, err = r.routing(foundRule.isOwned); err != nil {
 			return err
 		}
-		return addUnroutedAndForeign(h, policyRules, &found)
+		return r.addUnroutedAndForeign(&found)
 	})
 	return found, err
 }
@@ -36,9 +36,9 @@ func Read(ns *netns.NS) (found rules.Routing, err error) {
 // routes that differ only in their priority, it returns the first, because the others have no
 // effect.
 func ReadAll(ns *netns.NS) (found rules.Routing, err error) {
-	err = withRules(ns, func(h *netlink.Handle, policyRules []foundRule) (err error) {
+	err = withReader(ns, func(r *reader) (err error) {
 		seen := map[rules.PolicyRoute]bool{}
-		found, err = readRouting(h, policyRules, func(r foundRule) bool {
+		found, err = r.routing(func(r foundRule) bool {
 			key := r.policy
 			key.Priority = 0
 			isFirst := r.isPlain && !seen[key]
@@ -55,13 +55,14 @@ func ReadAll(ns *netns.NS) (found rules.Routing, err error) {
 // namespace has (fib_default_rules_init in net/ipv4/fib_rules.c, fib6_rules_net_init in
 // net/ipv6/fib6_rules.c).
 func Unmodeled(ns *netns.NS) (others []string, err error) {
-	err = withRules(ns, func(h *netlink.Handle, policyRules []foundRule) error {
-		found, err := readRouting(h, policyRules, func(r foundRule) bool { return r.isPlain })
+	err = withReader(ns, func(reader *reader) error {
+		found, err := reader.routing(func(r foundRule) bool { return r.isPlain })
 		if err != nil {
 			return err
 		}
-		for _, r := range policyRules {
-			if !r.isDefault() && !slices.Contains(found.Policies, r.policy) {
+		policies := setOf(found.Policies)
+		for _, r := range reader.policyRules {
+			if !policies[r.policy] && !r.isDefault() {
 				others = append(others, FormatRule(r.kernel))
 			}
 		}
@@ -70,42 +71,41 @@ func Unmodeled(ns *netns.NS) (others []string, err error) {
 	return others, err
 }
 
-// withRules calls f with a handle of the namespace and its policy rules.
-func withRules(ns *netns.NS, f func(h *netlink.Handle, policyRules []foundRule) error) error {
-	h, err := ns.Netlink(unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
+// setOf returns a set of the values.
+func setOf[T comparable](values []T) map[T]bool {
+	set := make(map[T]bool, len(values))
+	for _, v := range values {
+		set[v] = true
 	}
-	defer h.Close()
-	policyRules, err := readRules(h)
-	if err != nil {
-		return err
-	}
-	return f(h, policyRules)
+	return set
 }
 
-// readRouting returns the policy routes of the selected rules, and ::6, if they exist.
-func readRouting(
-	h *netlink.Handle, policyRules []foundRule, isSelected func(foundRule) bool,
-) (rules.Routing, error) {
+// withReader calls f with a reader of the namespace.
+func withReader(ns *netns.NS, f func(*reader) error) error {
+	r, err := openReader(ns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return f(r)
+}
+
+// routing returns the policy routes of the selected rules, and ::6, if they exist.
+func (r *reader) routing(isSelected func(foundRule) bool) (rules.Routing, error) {
 	var found rules.Routing
-	for _, r := range policyRules {
-		if !isSelected(r) {
+	for _, rule := range r.policyRules {
+		if !isSelected(rule) {
 			continue
 		}
-		exists, err := r.route().exists(h)
+		t, err := r.table(rule.route())
 		if err != nil {
 			return rules.Routing{}, err
 		}
-		if exists {
-			found.Policies = append(found.Policies, r.policy)
+		if t.hasRoute {
+			found.Policies = append(found.Policies, rule.policy)
 		}
 	}
-	exists, err := loopbackAddr(rules.PassthroughIPv6()).exists(h)
-	if err != nil {
-		return rules.Routing{}, err
-	}
-	if exists {
+	if r.hasPassthrough {
 		found.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6()}
 	}
 	return found, nil

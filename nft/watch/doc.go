@@ -26,8 +26,8 @@
 //   - Changes by nftables transactions, including transactions of iptables-nft. A transaction is
 //     reported once: a filter in the kernel drops all of its messages except the last.
 //   - Changes of policy rules, and of routes in tables other than main and local.
-//   - Removals of IPv6 addresses from lo, and changes of the interface lo. When lo goes down, the
-//     kernel removes the routes of lo without a message.
+//   - Removals of addresses from lo, and changes of the interface lo. When lo loses its last IPv4
+//     address or goes down, the kernel removes the routes of lo without a message.
 //
 // The kernel sends no message for changes by iptables-legacy.
 //

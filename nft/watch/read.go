@@ -63,7 +63,7 @@ func (w *Watcher) read(s socket.Socket) error {
 func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 	var control [64]byte
 	for {
-		n, c, _, from, err := unix.Recvmsg(fd, buf, control[:], unix.MSG_DONTWAIT)
+		n, c, flags, from, err := unix.Recvmsg(fd, buf, control[:], unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
 			received, lost = true, true
@@ -74,7 +74,12 @@ func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 			received = true
 			// Ignore messages of processes, which can send to the groups too.
 			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
-				if m, _, err := nlmsg.Next(buf[:n]); err == nil {
+				switch m, _, err := nlmsg.Next(buf[:n]); {
+				case err == nil:
+					w.recordMessage(origin(control[:c]), m)
+				case flags&unix.MSG_TRUNC != 0:
+					// A process can make the message about an interface long, with alternative names.
+					m.Type = native.Uint16(buf[4:])
 					w.recordMessage(origin(control[:c]), m)
 				}
 			}

@@ -3,6 +3,7 @@ package watch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 
@@ -138,6 +139,10 @@ func TestChangesOfPolicyRoutesAreReported(t *testing.T) {
 			},
 			"addr del fd00::1/64 dev v0", false,
 		},
+		{
+			"the last address of IPv4 is removed from lo, which removes its routes", nil,
+			"addr del 192.0.2.1/32 dev lo", true,
+		},
 		{"lo goes down, which removes its IPv4 routes", nil, "link set lo down", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -153,6 +158,22 @@ func TestChangesOfPolicyRoutesAreReported(t *testing.T) {
 				t.Errorf("got %+v, want a change of routes in %s", e, pod)
 			}
 		})
+	}
+}
+
+// TestALongMessageIsReported covers a process of the pod that adds alternative names to lo, so that
+// the kernel's messages about lo are longer than the watcher's buffer.
+func TestALongMessageIsReported(t *testing.T) {
+	agent, pod := netnstest.New(t), netnstest.New(t)
+	ip(t, pod, "link set lo up", "-6 addr flush dev lo")
+	for i := range 100 {
+		ip(t, pod, fmt.Sprintf("link property add dev lo altname %0120d", i))
+	}
+	w := open(t, agent)
+	add(t, w, pod)
+	ip(t, pod, "link set lo down")
+	if e := nextEvent(t, w); e.NS != pod.ID() || !e.Routes || e.Lost {
+		t.Errorf("got %+v, want a change of routes in %s", e, pod)
 	}
 }
 

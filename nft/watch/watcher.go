@@ -59,7 +59,7 @@ func (w *Watcher) open() (err error) {
 	routes, err := listen(unix.NETLINK_ROUTE, routesFilter(),
 		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE,
 		unix.RTNLGRP_IPV6_ROUTE,
-		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK, unix.RTNLGRP_NSID)
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK, unix.RTNLGRP_NSID)
 	if err != nil {
 		return err
 	}
