@@ -23,5 +23,6 @@
 // End destroys TCP sockets (SOCK_DESTROY, CONFIG_INET_DIAG_DESTROY), which resets the connection on
 // both sides. It deletes conntrack entries, so that the next packets are evaluated like the first
 // packets of a new connection. Therefore a TCP connection whose socket cannot be destroyed breaks
-// with its next packet, and the next datagram of a UDP connection is captured.
+// with its next packet, unless the sysctl nf_conntrack_tcp_loose is 0: then the packet is invalid
+// for conntrack, and bypasses the proxy. The next datagram of a UDP connection is captured.
 package established

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -36,6 +39,7 @@ type Report struct {
 	// Ended is the number of ended connections. Broken is the number of ended connections for which
 	// End only deleted the conntrack entry: TCP connections whose socket could not be destroyed,
 	// which break with their next packet, and UDP connections, whose next datagram is captured.
+	// TCP connections do not break if the sysctl nf_conntrack_tcp_loose is 0, and count as Failed.
 	Ended, Broken int
 	// Kept is the number of connections that bypass the proxy and were kept because of
 	// [Options.CountOnly].
@@ -76,10 +80,11 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 		if o.Time == 0 {
 			o.Time = DefaultTime
 		}
+		deadline := time.Now().Add(o.Time)
 		e.evaluator = evaluator{
 			connectionTable: t, handle: h, ruleset: &rs,
-			ids:      newOwnerIDs(ns, o.ProcDir),
-			deadline: time.Now().Add(o.Time),
+			ids:      newOwnerIDs(ns, o.ProcDir, deadline),
+			deadline: deadline,
 			// The cache keys and the senders to evaluate depend on the matches of the ruleset.
 			sourcePorts: matchesSourcePorts(&rs),
 			uids:        representativeIDs(&rs, false),
@@ -101,7 +106,10 @@ type ender struct {
 	options  Options
 	report   Report
 	toDelete map[entryKey]bool // conntrack entries
-	err      error             // the first error of destroying a socket
+	// withoutSocket contains the protocols of the connections in toDelete that transfer data and
+	// of which no socket was destroyed.
+	withoutSocket []rules.Protocol
+	err           error // the first error of destroying a socket
 }
 
 // run calls endIfBypassing for all connections: the conntrack entries, and the TCP sockets without
@@ -131,7 +139,31 @@ func (e *ender) run() error {
 			e.endIfBypassing(tuple{rules.TCP, addrs.reverse()}, netip.AddrPort{}, nil)
 		}
 	}
-	return errors.Join(e.err, e.deleteEntries())
+	err := e.deleteEntries()
+	e.addUndestroyed(err == nil)
+	return errors.Join(e.err, err)
+}
+
+// addUndestroyed adds the connections withoutSocket to the report. deleted reports whether the
+// kernel has deleted their conntrack entries.
+func (e *ender) addUndestroyed(deleted bool) {
+	for _, protocol := range e.withoutSocket {
+		// Without tcp_loose, the packets of a TCP connection without an entry are invalid, and no
+		// rule redirects them (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
+		if !deleted || protocol == rules.TCP && isStrict() {
+			e.report.Failed++
+			continue
+		}
+		e.report.Ended++
+		e.report.Broken++
+	}
+}
+
+// isStrict reports whether conntrack is configured to ignore TCP connections whose beginning it has
+// not seen, in the namespace of the thread.
+func isStrict() bool {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
+	return err == nil && strings.TrimSpace(string(text)) == "0"
 }
 
 // endIfBypassing ends a connection if it bypasses the proxy. It reports connections that bypass the
@@ -165,21 +197,14 @@ func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackE
 		e.toDelete[entryKey{first, c.zone}] = true
 	}
 	if isAlive {
-		e.addToReport(e.destroy(sockets), c != nil)
-	}
-}
-
-// addToReport adds a connection that bypasses the proxy to the report. isDestroyed reports whether
-// a socket was destroyed, and isTracked whether there is a conntrack entry to delete.
-func (e *ender) addToReport(isDestroyed, isTracked bool) {
-	switch {
-	case isDestroyed:
-		e.report.Ended++
-	case isTracked:
-		e.report.Ended++
-		e.report.Broken++
-	default:
-		e.report.Failed++
+		switch {
+		case e.destroy(sockets):
+			e.report.Ended++
+		case c != nil:
+			e.withoutSocket = append(e.withoutSocket, first.protocol)
+		default:
+			e.report.Failed++
+		}
 	}
 }
 
@@ -209,11 +234,18 @@ func (e *ender) deleteEntries() error {
 	}
 	var err error
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		_, deleteErr := e.handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, e)
-		if !errors.Is(deleteErr, netlink.ErrDumpInterrupted) {
-			err = errors.Join(err, deleteErr)
-		}
+		err = errors.Join(err, e.deleteFamily(family))
 	}
+	return err
+}
+
+// deleteFamily deletes the selected conntrack entries of a family. After an interrupted dump, which
+// may lack entries, it dumps again.
+func (e *ender) deleteFamily(family netlink.InetFamily) error {
+	_, err := dump.Retry(maxAttempts, func() ([]uint, error) {
+		_, err := e.handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, e)
+		return nil, err
+	})
 	return err
 }
 
@@ -227,7 +259,7 @@ func (e *ender) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 func destroySocket(s *netlink.Socket) error {
 	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	request.AddRawData(diagRequest(s))
-	_, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
+	_, err := executeDiag(request)
 	return err
 }
 

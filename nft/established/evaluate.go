@@ -189,6 +189,9 @@ func (e *evaluator) device(a netip.Addr) string {
 	if name, isCached := e.devices[a]; isCached {
 		return name
 	}
+	if time.Now().After(e.deadline) {
+		return ""
+	}
 	name := ""
 	if routes, err := e.handle.RouteGet(a.AsSlice()); err == nil && len(routes) == 1 {
 		if link, err := e.handle.LinkByIndex(routes[0].LinkIndex); err == nil {

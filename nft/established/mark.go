@@ -6,6 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 )
 
 // Numbers of linux/inet_diag.h.
@@ -24,7 +26,7 @@ func readMarks() (map[[2]uint32]uint32, error) {
 		messages, err := list("marks of sockets", func() ([][]byte, error) {
 			request := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
 			request.AddRawData(anyStateRequest(family)[:diagRequestSize:diagRequestSize])
-			return request.Execute(unix.NETLINK_INET_DIAG, 0)
+			return executeDiag(request)
 		})
 		if err != nil {
 			return nil, err
@@ -66,4 +68,19 @@ func addMark(marks map[[2]uint32]uint32, message []byte) error {
 func anyStateRequest(family uint8) []byte {
 	b := append(make([]byte, 0, diagRequestSize), family, unix.IPPROTO_TCP, 0, 0)
 	return binary.NativeEndian.AppendUint32(b, ^uint32(0))
+}
+
+// executeDiag executes a request of the protocol NETLINK_INET_DIAG on a socket to which processes
+// of the namespace cannot send.
+func executeDiag(request *nl.NetlinkRequest) ([][]byte, error) {
+	s, err := nl.Subscribe(unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := nlmsg.Connect(s.GetFd()); err != nil {
+		return nil, err
+	}
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_INET_DIAG: {Socket: s}}
+	return request.Execute(unix.NETLINK_INET_DIAG, 0)
 }

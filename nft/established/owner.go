@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,9 +22,9 @@ type ownerIDs struct {
 }
 
 // newOwnerIDs reads the id maps of the namespace.
-func newOwnerIDs(ns *netns.NS, procDir string) *ownerIDs {
+func newOwnerIDs(ns *netns.NS, procDir string, deadline time.Time) *ownerIDs {
 	return &ownerIDs{
-		groups: groups{procDir: procDir, ns: ns.ID()}, maps: owner.MapsOf(ns, procDir),
+		groups: groups{procDir: procDir, ns: ns.ID(), deadline: deadline}, maps: owner.MapsOf(ns, procDir),
 	}
 }
 
@@ -53,8 +54,10 @@ func (o *ownerIDs) gid(s *netlink.Socket) (gid uint32, ok bool) {
 type groups struct {
 	procDir string // empty if groups are unknown
 	ns      netns.ID
-	scans   int // 1 after the scan of the namespace's processes, 2 after the scan of all others
-	gids    map[uint32]uint32
+	// deadline ends a scan: the groups of the other sockets are unknown.
+	deadline time.Time
+	scans    int // 1 after the scan of the namespace's processes, 2 after the scan of all others
+	gids     map[uint32]uint32
 }
 
 // gid returns the group of the socket with the inode number. ok is false if the group is unknown.
@@ -80,6 +83,9 @@ func (g *groups) scan(inside bool) {
 	}
 	entries, _ := os.ReadDir(g.procDir) // after an error the groups are unknown
 	for _, e := range entries {
+		if time.Now().After(g.deadline) {
+			return
+		}
 		process := filepath.Join(g.procDir, e.Name())
 		var st unix.Stat_t
 		if _, err := strconv.Atoi(e.Name()); err != nil ||

@@ -21,10 +21,21 @@ func (e *LostError) Unwrap() error { return e.Err }
 
 // Connect connects a netlink socket to the kernel. The kernel then refuses datagrams that processes
 // send to the socket (netlink_getsockbyportid in net/netlink/af_netlink.c). Otherwise a process of
-// the pod, which can read the port id in /proc/net/netlink, could fill the receive buffer.
+// the pod, which can read the port id in /proc/net/netlink, could fill the receive buffer. Connect
+// discards the datagrams that arrived before it.
 func Connect(fd int) error {
-	err := unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-	return os.NewSyscallError("connect", err)
+	if err := unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return os.NewSyscallError("connect", err)
+	}
+	for {
+		_, _, err := unix.Recvfrom(fd, nil, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return os.NewSyscallError("recvfrom", err)
+		}
+	}
 }
 
 // Send writes one datagram to the kernel.

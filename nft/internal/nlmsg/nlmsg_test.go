@@ -274,3 +274,37 @@ func FuzzDatagram(f *testing.F) {
 		}
 	})
 }
+
+// TestConnectDiscardsEarlierMessages covers a process that sends between bind and connect.
+func TestConnectDiscardsEarlierMessages(t *testing.T) {
+	open := func() int {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_USERSOCK)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	receiver, sender := open(), open()
+	address, err := unix.Getsockname(receiver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := unix.Sendto(sender, make([]byte, unix.NLMSG_HDRLEN), 0, address); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Connect(receiver); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := unix.Recvfrom(receiver, nil, unix.MSG_DONTWAIT); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("after Connect: error %v, want %v", err, unix.EAGAIN)
+	}
+	if err := unix.Sendto(sender, make([]byte, unix.NLMSG_HDRLEN), 0, address); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a later message: error %v, want %v", err, unix.ECONNREFUSED)
+	}
+}
