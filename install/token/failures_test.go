@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/token"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
@@ -214,6 +215,27 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 			env.checkProblem("")
 			if s := env.Status(); !s.Usable(time.Now()) {
 				t.Errorf("status %+v, want a usable token", s)
+			}
+		})
+	})
+	t.Run("while no token can be requested", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			env := start(t, func(env *testEnv) { env.issueTokens(24 * time.Hour) })
+			later(time.Minute)
+			projected, err := os.ReadFile(env.options.TokenFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			env.server.SetToken(strings.TrimSpace(string(projected))) // and accept no other token
+			// The first requests check the published token and request the next one.
+			env.server.Next(apiservertest.Normal(), apiservertest.InternalError())
+			later(10 * time.Minute)
+			if s := env.Status(); s.Origin != token.Projected || !s.Usable(time.Now()) {
+				t.Errorf("status %+v, want the projected token", s)
+			}
+			later(11 * time.Minute)
+			if s := env.Status(); s.Origin != token.Requested || !s.Usable(time.Now()) {
+				t.Errorf("status %+v, want a requested token after 11 min", s)
 			}
 		})
 	})

@@ -224,6 +224,9 @@ func (p *Publisher) publish(
 		p.setStatus(func(s *Status) { s.setAvailable(forbidden) })
 		return p.setProblem(err)
 	}
+	if token != p.token {
+		p.renewAt = time.Time{} // of the earlier token
+	}
 	p.token, p.content = token, content
 	p.scheduleCheck(forbidden)
 	p.scheduleRenewal(now, origin)
