@@ -309,15 +309,21 @@ func TestAddWaitsForAPodThatLeaves(t *testing.T) {
 		_, err := env.add("web", ns)
 		added <- err
 	}()
-	rulestest.Eventually(t, "ADD waits for the reconciliation", func() bool {
-		stacks := make([]byte, 1<<20)
-		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "semaphore.(*Weighted).Acquire")
-	})
+	waitForLock(t)
 	close(permitReply)
 	if err := <-added; err != nil {
 		t.Fatal(err)
 	}
 	env.wantKnown("web")
+}
+
+// waitForLock waits until a goroutine waits for the lock of a pod.
+func waitForLock(t *testing.T) {
+	t.Helper()
+	rulestest.Eventually(t, "a goroutine waits for the lock of a pod", func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "semaphore.(*Weighted).Acquire")
+	})
 }
 
 // TestAddWhileAnAnnotationIsRemoved covers an ADD of a pod that has left ambient mode, and whose

@@ -185,17 +185,21 @@ func (n *Node) enroll(
 	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr,
 	isADD, rulesExpected bool,
 ) (applied compat.Result, err error) {
-	p.enrolled, p.shouldAnnotate = false, true
-	p.annotation = annotationPending
+	defer func() { p.err = err }()
+	if applied, err = n.install(p, desired.ambient, rulesExpected); err != nil {
+		if p.backend == "" {
+			// A pod without rules is not pending, as in Istio. With its earlier rules, a pod stays
+			// enrolled.
+			p.enrolled, p.shouldAnnotate = false, false
+		}
+		return applied, source.WithKind(agent.KindRules, err)
+	}
+	p.enrolled, p.shouldAnnotate, p.annotation = false, true, annotationPending
 	defer func() {
-		if p.err = err; err == nil {
+		if err == nil {
 			p.enrolled, p.annotation = true, annotationEnabled
 		}
 	}()
-	if applied, err = n.install(p, desired.ambient, rulesExpected); err != nil {
-		p.shouldAnnotate = false // a pod without rules is not pending, as in Istio
-		return applied, source.WithKind(agent.KindRules, err)
-	}
 	reported := ztunnel.Pod{
 		UID: p.ref.UID, Name: p.ref.Name, Namespace: p.ref.Namespace,
 		ServiceAccount: desired.object.Spec.ServiceAccountName, Netns: p.ns,

@@ -90,6 +90,7 @@ func (n *Node) install(
 	}
 	if err != nil {
 		if applied.Outcome == nft.Created {
+			p.backend = ""
 			if removeErr := removeRules(p.ns); removeErr != nil {
 				err = errors.Join(err, fmt.Errorf("the rules cannot be removed: %w", removeErr))
 			}

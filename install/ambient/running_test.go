@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/ambient"
 	"github.com/sluice-mesh/sluice/install/sandbox"
@@ -218,6 +219,54 @@ func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 	if !env.hasRules(ns, withoutDNS) || z.Pods()["uid-web"] != ns.ID() || env.annotation("web") != "enabled" {
 		t.Error("an invalid annotation has changed an enrolled pod")
 	}
+}
+
+// A failingBackend is a backend whose Apply fails while fails is set.
+type failingBackend struct {
+	compat.Backend
+	fails atomic.Bool
+}
+
+func (b *failingBackend) Apply(
+	ns *netns.NS, rs rules.Ruleset, prev compat.Snapshot,
+) (compat.Result, error) {
+	if b.fails.Load() {
+		return compat.Result{}, errors.New("no buffer space available")
+	}
+	return b.Backend.Apply(ns, rs, prev)
+}
+
+// TestFailedUpdateOfAnEnrolledPod checks that a pod whose rules cannot be changed stays enrolled
+// with its earlier rules, and that the event says so.
+func TestFailedUpdateOfAnEnrolledPod(t *testing.T) {
+	env := newTestEnv(t)
+	backend := &failingBackend{Backend: env.options.Backend}
+	env.options.Backend = backend
+	ns := env.addSandbox("web", netnstest.New(t))
+	env.put("web", running("10.0.0.7"))
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
+	backend.fails.Store(true)
+	env.put("web", annotated("ambient.istio.io/dns-capture", "false"))
+	rulestest.Eventually(t, "an event reports the pod", func() bool {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(env.events) > 0
+	})
+	env.mu.Lock()
+	if e := env.events[0]; e.Reason != "AmbientNotUpdated" || !strings.Contains(e.Message, "no buffer space") {
+		t.Errorf("event %+v, want AmbientNotUpdated with the reason", e)
+	}
+	env.mu.Unlock()
+	if !env.hasRules(ns) {
+		t.Error("the earlier rules are not in the pod")
+	}
+	rulestest.Eventually(t, "the pod counts as enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
+	backend.fails.Store(false)
+	rulestest.Eventually(t, "the rules change", func() bool {
+		return env.hasRules(ns, func(a *rules.Ambient) { a.DNS = false })
+	})
 }
 
 func TestAddressesOfARunningPodChange(t *testing.T) {

@@ -117,10 +117,11 @@ func (n *Node) isUninstalled() bool {
 	return n.uninstalled
 }
 
-// tryUninstallRules removes the rules of a pod. It returns an error if the pod's lock is held.
+// tryUninstallRules removes the rules of a pod, unless the pod's lock is held, for example by an ADD.
+// uninstallPod waits for the lock.
 func (n *Node) tryUninstallRules(p *pod) error {
 	if !p.lock.TryAcquire(1) {
-		return errors.New("an ADD of the pod is running")
+		return nil
 	}
 	defer p.lock.Release(1)
 	return n.uninstallRules(p)

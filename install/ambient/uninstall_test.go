@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/ambient"
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
@@ -68,6 +69,40 @@ func TestAddFailsAfterUninstall(t *testing.T) {
 		t.Errorf("ztunnel has %v, want no pods", pods)
 	}
 	env.Close()
+}
+
+// TestUninstallWaitsForAnADD checks that an ADD that ends during an uninstallation is no error: the
+// uninstallation waits for the ADD, and then removes the pod's rules.
+func TestUninstallWaitsForAnADD(t *testing.T) {
+	permitReply, isAdding := make(chan struct{}), make(chan struct{}, 1)
+	env := newTestEnv(t)
+	ns := netnstest.New(t)
+	env.put("web")
+	env.start()
+	ztunneltest.Start(t, env.socket, func(r *zds.Request) string {
+		if r.GetAdd() != nil {
+			isAdding <- struct{}{}
+			<-permitReply
+		}
+		return ""
+	}).Wait(t, "snapshot")
+	added := make(chan error, 1)
+	go func() {
+		_, err := env.add("web", ns)
+		added <- err
+	}()
+	<-isAdding
+	env.endRun()
+	uninstalled := make(chan error, 1)
+	go func() { uninstalled <- env.Uninstall(t.Context()) }()
+	waitForLock(t)
+	close(permitReply)
+	if err := <-added; err == nil {
+		t.Error("ADD returns no error, want one: the agent is being uninstalled")
+	}
+	if err := <-uninstalled; err != nil {
+		t.Errorf("Uninstall returns the error %v, want none", err)
+	}
 }
 
 // TestUninstallWithoutReplyOfZtunnel checks that the time of an uninstallation does not grow with
