@@ -34,15 +34,22 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 			SkipTLSVerify: v.Bool("SKIP_TLS_VERIFY"),
 			TokenFile:     o.API.TokenFile, UserAgent: o.API.UserAgent,
 		},
-		Namespaces: slices.ContainsFunc(c.Decide.Selectors, func(s decide.Selector) bool {
-			return s.Namespaces != nil
-		}),
-		Changed: changed,
+		Namespaces: readsNamespaces(&c.Decide),
+		Changed:    changed,
 	}
 	if !v.Bool("SLUICE_SERVE") {
 		t.CheckInterval = kubeconfigCheckInterval
 	}
 	return t
+}
+
+// readsNamespaces reports whether decisions need the labels of namespaces.
+func readsNamespaces(s *decide.Settings) bool {
+	selectors := s.Selectors
+	if s.Ambient != nil {
+		selectors = slices.Concat(selectors, s.Ambient.Selectors)
+	}
+	return slices.ContainsFunc(selectors, func(s decide.Selector) bool { return s.Namespaces != nil })
 }
 
 // checkInsertable returns an error if the plugin must not be inserted into the node's CNI chain

@@ -118,6 +118,10 @@ func TestTokenOptions(t *testing.T) {
 			"SLUICE_ENABLEMENT_SELECTORS", `[{"namespaceSelector":{"matchLabels":{"a":"b"}}}]`,
 			token.Options{Options: apiclient.Options{CAFile: authority}, Namespaces: true},
 		},
+		{ // the default selectors of ambient mode contain a namespaceSelector
+			"AMBIENT_ENABLED", "true",
+			token.Options{Options: apiclient.Options{CAFile: authority}, Namespaces: true},
+		},
 	} {
 		v := settingsWith(t, row.name, row.value)
 		_, parsed, err := Element(v)

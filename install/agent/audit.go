@@ -24,7 +24,7 @@ func (a *Agent) preparePods(api *apiclient.Client) error {
 	}
 	a.podCache, err = podcache.New(podcache.Options{
 		Client: api, NodeName: v.Text("NODE_NAME"), Fetch: a.podFetcher,
-		WatchFailed: a.reportPodsUnwatched, Changed: a.podChanged, NamespaceChanged: a.namespaceChanged,
+		WatchFailed: a.reportUnwatched, Changed: a.podChanged, NamespaceChanged: a.namespaceChanged,
 	})
 	if err != nil {
 		return err

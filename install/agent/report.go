@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/rules"
@@ -35,9 +36,15 @@ func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *report
 	}
 }
 
-// reportPodsUnwatched reports that the node's pods cannot be watched, perhaps because of a missing
-// permission.
-func (a *Agent) reportPodsUnwatched(err error) {
+// reportUnwatched reports that the node's pods, or namespaces, cannot be watched, perhaps because of
+// a missing permission.
+func (a *Agent) reportUnwatched(resource string, err error) {
+	if resource == podcache.Namespaces {
+		a.metrics.Count(metrics.EventsLost(metrics.SourceNamespaces), 1)
+		a.options.Log.Warn("namespaces cannot be watched; each namespace is requested when it is needed",
+			zap.Error(err))
+		return
+	}
 	a.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)
 	a.options.Log.Warn("the node's pods cannot be watched; each pod is requested when it is needed",
 		zap.Error(err))

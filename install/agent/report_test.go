@@ -13,8 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/token"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
@@ -209,5 +211,24 @@ func TestKernelTester(t *testing.T) {
 	if p := newKernelTester(compat.BackendNFT).test(); !p.Ready || p.Unknown ||
 		!strings.Contains(p.Reasons[0], "nft") {
 		t.Errorf("this kernel: the part is %+v, want ready with nft", p)
+	}
+}
+
+// TestUnwatchedNamespaces checks that a failed watch of namespaces is not reported as one of pods.
+func TestUnwatchedNamespaces(t *testing.T) {
+	core, recorded := observer.New(zap.WarnLevel)
+	a := &Agent{
+		options: Options{Log: &logs.Log{Logger: zap.New(core)}}, metrics: observe.NewMetrics("test"),
+	}
+	a.reportUnwatched(podcache.Namespaces, errors.New("forbidden"))
+	response := httptest.NewRecorder()
+	a.metrics.Handler(func() {}).ServeHTTP(response, httptest.NewRequest("GET", "/metrics", nil))
+	text := response.Body.String()
+	if !strings.Contains(text, "\nsluice_events_lost_total{source=\"namespaces\"} 1\n") ||
+		strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n") {
+		t.Errorf("metrics %s, want one failure of the watch of namespaces", text)
+	}
+	if messages := recorded.All(); len(messages) != 1 || !strings.HasPrefix(messages[0].Message, "namespaces ") {
+		t.Errorf("messages %+v, want one about namespaces", messages)
 	}
 }

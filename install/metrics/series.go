@@ -132,9 +132,10 @@ const (
 	ConnectionUndecided ConnectionResult = "undecided"
 	ConnectionError     ConnectionResult = "error"
 
-	SourceNFTables Source = "nftables"
-	SourceFiles    Source = "files"
-	SourcePods     Source = "pods"
+	SourceNFTables   Source = "nftables"
+	SourceFiles      Source = "files"
+	SourcePods       Source = "pods"
+	SourceNamespaces Source = "namespaces"
 
 	InstallationSuccess    Installation = "SUCCESS"
 	InstallationBinaries   Installation = "COPY_BINARIES_FAILURE"

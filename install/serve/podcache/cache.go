@@ -34,11 +34,17 @@ type Options struct {
 	// NamespaceChanged, unless nil, is called with the name of each namespace that was added,
 	// changed or removed, or with an empty name after a new list. It must not block.
 	NamespaceChanged func(name string)
-	// WatchFailed, unless nil, is called with the error if a watch fails, and then with the error
-	// of a failed retry at most every half minute, until the watch is established again. Events may
-	// be lost meanwhile.
-	WatchFailed func(error)
+	// WatchFailed, unless nil, is called with the resource and the error if a watch of pods or
+	// namespaces fails, and then with the error of a failed retry at most every half minute, until
+	// the watch is established again. Events may be lost meanwhile.
+	WatchFailed func(resource string, err error)
 }
+
+// The resources that a cache watches.
+const (
+	Pods       = "pods"
+	Namespaces = "namespaces"
+)
 
 // maxFetches is the maximum number of concurrent requests for single objects to the API server. It
 // limits the memory, because a pod may have a few MiB.
@@ -95,14 +101,14 @@ func (o *Options) notifyPod(n name) {
 func (c *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
-		c.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", c.options.NodeName),
+		c.watch(ctx, Pods, fields.OneTermEqualSelector("spec.nodeName", c.options.NodeName),
 			&podBackoff, &c.pods)
 	})
 	group.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-c.wantsNamespaces:
-			c.watch(ctx, "namespaces", fields.Everything(), namespaceBackoff, &c.namespaces)
+			c.watch(ctx, Namespaces, fields.Everything(), namespaceBackoff, &c.namespaces)
 		}
 	})
 	group.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -78,7 +79,10 @@ func start(t *testing.T, prepare ...func(*apiservertest.Server)) *testEnv {
 	var err error
 	env.Cache, err = podcache.New(podcache.Options{
 		Client: client(t, optionsFor(env.server)), NodeName: "here", Fetch: api,
-		WatchFailed: func(err error) {
+		WatchFailed: func(resource string, err error) {
+			if !strings.HasPrefix(err.Error(), "watch "+resource+": ") {
+				t.Errorf("the error of the watch of %s is %v", resource, err)
+			}
 			env.mu.Lock()
 			defer env.mu.Unlock()
 			env.reported = append(env.reported, err)

@@ -72,7 +72,7 @@ func (c *Cache) watch(
 	record := func(err error) {
 		err = fmt.Errorf("watch %s: %w", resource, err)
 		if s.setWatchError(err) && ctx.Err() == nil && c.options.WatchFailed != nil {
-			c.options.WatchFailed(err)
+			c.options.WatchFailed(resource, err)
 		}
 	}
 	listWatch := &cache.ListWatch{
