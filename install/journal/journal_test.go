@@ -274,6 +274,61 @@ func TestCheckNoAgent(t *testing.T) {
 	must(t, journal.CheckNoAgent(dir))
 }
 
+// TestDiscardKeepsRegistrations checks that an agent that registers during an uninstallation, before
+// or while the state directory is removed, is noticed by later uninstallations.
+func TestDiscardKeepsRegistrations(t *testing.T) {
+	t.Run("before", func(t *testing.T) {
+		dir := t.TempDir()
+		lock, err := journal.Acquire(t.Context(), dir)
+		must(t, err)
+		agent, err := journal.RegisterAgent(dir)
+		must(t, err)
+		must(t, lock.Discard())
+		if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
+			t.Errorf("CheckNoAgent with a registered agent returns %v, want ErrAgentRunning", err)
+		}
+		must(t, agent.Unregister())
+	})
+	t.Run("while", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "agents")
+			removing, err := os.Create(path)
+			must(t, err)
+			must(t, unix.Flock(int(removing.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+			registered := make(chan error, 1)
+			var agent *journal.Registration
+			go func() {
+				var err error
+				agent, err = journal.RegisterAgent(dir)
+				registered <- err
+			}()
+			synctest.Wait()
+			must(t, os.Remove(path))
+			must(t, removing.Close())
+			must(t, <-registered)
+			if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
+				t.Errorf("CheckNoAgent with a registered agent returns %v, want ErrAgentRunning", err)
+			}
+			must(t, agent.Unregister())
+		})
+	})
+}
+
+// TestLinkToAMissingDirectory checks that a link in place of the lock file does not block Acquire.
+// In a bubble of synctest, time does not pass for a loop that does not wait.
+func TestLinkToAMissingDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		must(t, os.Symlink(filepath.Join(dir, "missing", "lock"), filepath.Join(dir, "lock")))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := journal.Acquire(ctx, dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("Acquire returns the error %v, want that the file does not exist", err)
+		}
+	})
+}
+
 // TestPipesDoNotBlock checks that pipes in place of the files that are locked block no process.
 func TestPipesDoNotBlock(t *testing.T) {
 	dir := t.TempDir()

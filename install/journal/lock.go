@@ -33,36 +33,59 @@ const (
 // for the lock at most until ctx is done. The error then names the process that last acquired the
 // lock. On a read-only file system, Acquire needs an existing lock file; see [Lock.ReadOnly].
 func Acquire(ctx context.Context, dir string) (*Lock, error) {
-	path := filepath.Join(dir, lockName)
+	f, readOnly, err := openLocked(ctx, filepath.Join(dir, lockName), unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	// The process ID is only for error messages of other processes, so errors are ignored.
+	if err := f.Truncate(0); err == nil {
+		_, _ = fmt.Fprintln(f, os.Getpid())
+	}
+	return &Lock{f, readOnly}, nil
+}
+
+// openLocked opens a file of a state directory, and acquires a lock on it: unix.LOCK_EX or
+// unix.LOCK_SH. It creates the file and the directory if they do not exist; readOnly is as in open.
+// It waits for the lock until ctx is done. The error then names the process in the file, if any.
+func openLocked(
+	ctx context.Context, path string, how int,
+) (f *os.File, readOnly, err error) {
 	for {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("state directory: %w", err)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, nil, fmt.Errorf("state directory: %w", err)
 		}
 		f, readOnly, err := open(path)
-		if errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
+		if errors.Is(err, fs.ErrNotExist) && wait(ctx) == nil {
 			continue // the last holder of the lock has also removed the directory
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if err := lockFile(ctx, f, unix.LOCK_EX); err != nil {
-			holder, _ := file.ReadRegular(path)
-			err = fmt.Errorf("lock %s, last acquired by process %s: %w", path,
-				strings.TrimSpace(string(holder)), err)
-			return nil, errors.Join(err, f.Close())
+		if err := lockFile(ctx, f, how); err != nil {
+			subject := "lock " + path
+			if holder, _ := file.ReadRegular(path); len(holder) > 0 {
+				subject += ", last acquired by process " + strings.TrimSpace(string(holder))
+			}
+			return nil, nil, errors.Join(fmt.Errorf("%s: %w", subject, err), f.Close())
 		}
 		if isAt(f, path) {
-			// The process ID is only for error messages of other processes, so errors are ignored.
-			if err := f.Truncate(0); err == nil {
-				_, _ = fmt.Fprintln(f, os.Getpid())
-			}
-			return &Lock{f, readOnly}, nil
+			return f, readOnly, nil
 		}
-		// The last holder has removed the lock file. The lock of a removed file does not exclude
-		// other processes.
+		// The last holder has removed the file. The lock of a removed file does not exclude other
+		// processes.
 		if err := f.Close(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+	}
+}
+
+// wait waits for lockPoll, and returns the error of ctx if ctx is done before.
+func wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(lockPoll):
+		return nil
 	}
 }
 
@@ -83,17 +106,13 @@ func open(path string) (f *os.File, readOnly, err error) {
 // lockFile acquires a lock on a file: unix.LOCK_EX or unix.LOCK_SH. It waits for the lock until ctx
 // is done.
 func lockFile(ctx context.Context, f *os.File, how int) error {
-	poll := time.NewTicker(lockPoll)
-	defer poll.Stop()
 	for {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-poll.C:
+		if err := wait(ctx); err != nil {
+			return err
 		}
 	}
 }
@@ -115,11 +134,11 @@ func (l *Lock) ReadOnly() error { return l.readOnly }
 // Release releases the lock.
 func (l *Lock) Release() error { return l.f.Close() }
 
-// Discard removes the lock file and the file of registrations, and then the state directory if the
-// directory is empty. It also releases the lock.
+// Discard removes the lock file and, unless an agent is registered, the file of registrations, and
+// then the state directory if the directory is empty. It also releases the lock.
 func (l *Lock) Discard() error {
 	dir := filepath.Dir(l.f.Name())
-	_ = os.Remove(filepath.Join(dir, presenceName))
+	removePresence(dir)
 	err := os.Remove(l.f.Name())
 	if err == nil {
 		_ = os.Remove(dir) // fails if other programs have files in the directory

@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,17 +30,11 @@ const registerTimeout = time.Second
 // RegisterAgent registers this process in a state directory, which it creates if it does not exist.
 // It waits for a running [CheckNoAgent], and returns an error after registerTimeout.
 func RegisterAgent(dir string) (*Registration, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	f, _, err := open(filepath.Join(dir, presenceName))
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), registerTimeout)
 	defer cancel()
-	if err := lockFile(ctx, f, unix.LOCK_SH); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	f, _, err := openLocked(ctx, filepath.Join(dir, presenceName), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
 	}
 	return &Registration{f}, nil
 }
@@ -52,6 +45,12 @@ func (r *Registration) Unregister() error { return r.f.Close() }
 // CheckNoAgent returns nil if no agent is registered in a state directory, and [ErrAgentRunning] if
 // an agent is registered. It does not wait for a writer if the file is a pipe.
 func CheckNoAgent(dir string) error {
+	return withoutAgent(dir, func(*os.File) {})
+}
+
+// withoutAgent is like CheckNoAgent. If no agent is registered, and the file of registrations
+// exists, it calls do with the file while no agent can register.
+func withoutAgent(dir string, do func(presence *os.File)) error {
 	f, err := os.OpenFile(filepath.Join(dir, presenceName), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -64,5 +63,18 @@ func CheckNoAgent(dir string) error {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return ErrAgentRunning
 	}
+	if err == nil {
+		do(f)
+	}
 	return err
+}
+
+// removePresence removes the file of registrations, unless an agent is registered. An agent that
+// waits for the lock meanwhile registers on a new file.
+func removePresence(dir string) {
+	_ = withoutAgent(dir, func(presence *os.File) {
+		if isAt(presence, presence.Name()) {
+			_ = os.Remove(presence.Name())
+		}
+	})
 }
