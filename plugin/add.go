@@ -19,7 +19,8 @@ import (
 // If Add fails for a pod that was not redirected before, it removes the rules that it has created,
 // and keeps no record of them. If an earlier ADD redirected the pod, the earlier or the new rules
 // stay in the namespace, and the record of the earlier ADD stays. If only the result cannot be
-// written, the new rules and the new record stay, until the runtime calls DEL.
+// written, the new rules and the new record stay, until the runtime calls DEL. Rules that the node
+// agent has installed in a pod in ambient mode always stay.
 func (p *Plugin) Add(args *skel.CmdArgs) error {
 	c, err := p.begin(verbAdd, args)
 	if err != nil {

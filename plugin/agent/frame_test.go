@@ -54,6 +54,34 @@ func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 	}
 }
 
+// TestTruncatedFrames checks that the end of a connection within a frame differs from the end of a
+// connection without a frame, which is a test whether an agent listens.
+func TestTruncatedFrames(t *testing.T) {
+	frame := agent.AppendFrame(nil, make([]byte, 50<<10))
+	for length, want := range map[int]error{
+		0: io.EOF, 2: io.ErrUnexpectedEOF, 4: io.ErrUnexpectedEOF, 40 << 10: io.ErrUnexpectedEOF,
+	} {
+		read := make(chan error, 1)
+		conn, err := net.Dial("unix", agenttest.Listen(t, func(c *net.UnixConn) {
+			_, err := agent.ReadFrame(agent.NewReceiver(c), agent.MaxRequest)
+			read <- err
+		}))
+		if err == nil {
+			_, err = conn.Write(frame[:length])
+		}
+		if err == nil {
+			err = conn.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = <-read
+		if !errors.Is(err, want) || errors.Is(err, io.EOF) != errors.Is(want, io.EOF) {
+			t.Errorf("after %d bytes: error %v, want %v", length, err, want)
+		}
+	}
+}
+
 // FuzzReadFrame reads arbitrary streams: the frame of the returned content is the beginning of the
 // stream, and the content is not longer than allowed.
 func FuzzReadFrame(f *testing.F) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"io"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,9 @@ func (r *Receiver) Read(p []byte) (int, error) {
 		fds, rightsErr := unix.ParseUnixRights(&messages[i])
 		r.fds = append(r.fds, fds...)
 		parseErr = errors.Join(parseErr, rightsErr)
+	}
+	if parseErr == nil && errors.Is(err, io.EOF) {
+		return n, io.EOF // readers compare the error with io.EOF, which the connection wraps
 	}
 	return n, errors.Join(err, parseErr)
 }
