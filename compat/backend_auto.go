@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
@@ -57,9 +55,7 @@ func lacksNFT(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, route.ErrNoIPv6):
 		return false
-	case errors.As(err, &kernelErr) && kernelErr.Errno == unix.ENOENT:
-		// The kernel does not find an expression or a chain type. Nothing else can be missing,
-		// because the transaction creates all other objects that it uses.
+	case errors.As(err, &kernelErr) && kernelErr.IsMissingExpression():
 		return true
 	}
 	return nft.IsNotSupported(err)

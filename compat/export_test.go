@@ -60,6 +60,9 @@ func SetHits(s Snapshot, packets uint64) {
 // LegacyTables is the function with which the nft backend reads Sluice's rules of iptables-legacy.
 var LegacyTables = legacyTables
 
+// LacksNFT reports whether the backend auto uses iptables-legacy after the error.
+var LacksNFT = lacksNFT
+
 // DescribeFeature returns the name, the source and the first kernel version of a feature.
 var DescribeFeature = describeFeature
 

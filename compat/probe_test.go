@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
@@ -141,4 +142,16 @@ func applyWithoutMatches(ns *netns.NS, _ *bufio.Reader) error {
 	fmt.Printf("%s; not supported: %v\n", strings.ReplaceAll(fmt.Sprint(err), "\n", "; "),
 		compat.IsNotSupported(err))
 	return nil
+}
+
+// TestAutoKeepsNFTAfterAnUnrelatedError checks that the backend auto takes ENOENT for a missing
+// feature only if an added chain or rule needs the feature. Here another message was rejected.
+func TestAutoKeepsNFTAfterAnUnrelatedError(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("apply: %w", &nft.KernelError{
+		Message: "delete chain inet sluice a", Errno: unix.ENOENT,
+	})
+	if compat.LacksNFT(err) {
+		t.Errorf("the kernel lacks nf_tables according to the error %v", err)
+	}
 }

@@ -71,9 +71,12 @@ func hasGate(t *rules.Table) bool {
 }
 
 // movesCapture reports whether one base chain stops capturing and another one starts when the
-// desired table replaces the old table.
+// desired table replaces the old table. It returns false for a table to which the gate cannot be
+// added, because it contains bound chains of the same name.
 func movesCapture(desired *rules.Table, old *foundTable) bool {
-	if old.dormant {
+	if old.dormant || slices.ContainsFunc(gate(), func(c rules.Chain) bool {
+		return old.boundChains[c.Name]
+	}) {
 		return false
 	}
 	before, after := capturingChains(&old.Table), capturingChains(desired)

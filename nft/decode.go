@@ -13,6 +13,9 @@ type foundTable struct {
 	splitsRules bool
 	// dormant reports that the table has the flag dormant: the kernel calls none of its chains.
 	dormant bool
+	// boundChains contains the names of the chains that the kernel deletes with the rule that jumps
+	// to them (NFT_CHAIN_BINDING, Linux 5.9 and later). nft creates such chains for jump { ... }.
+	boundChains map[string]bool
 	// namedSets contains the names of the sets that are not anonymous.
 	namedSets []string
 	// elements contains the number of elements of each set. If another process has changed a set,
@@ -41,6 +44,12 @@ func (t *foundTable) addChain(a attributes) {
 		c.Base = nil
 	}
 	t.Chains = append(t.Chains, c)
+	if a.Number(nftaChainFlags)&nftChainBinding != 0 {
+		if t.boundChains == nil {
+			t.boundChains = map[string]bool{}
+		}
+		t.boundChains[c.Name] = true
+	}
 }
 
 // decodeChain decodes a chain without its rules.

@@ -40,6 +40,14 @@ func (e *KernelError) Error() string {
 // Unwrap returns the errno.
 func (e *KernelError) Unwrap() error { return e.Errno }
 
+// IsMissingExpression reports whether the kernel does not find an expression or a chain type, for
+// example because a module is missing. This is the error ENOENT for a message that adds a chain or
+// a rule: the transactions of this package create all other objects that these messages name.
+func (e *KernelError) IsMissingExpression() bool {
+	return e.Errno == unix.ENOENT &&
+		(e.msg == unix.NFT_MSG_NEWCHAIN || e.msg == unix.NFT_MSG_NEWRULE)
+}
+
 // advise returns the likely cause of an nf_tables errno, and the next step.
 func advise(errno unix.Errno) string {
 	switch errno {

@@ -55,12 +55,15 @@ func encodeReplacement(
 	}
 	var missing []*rules.Chain
 	for i := range desired.Chains {
-		if c := &desired.Chains[i]; !sameAttachment(c, old.Chain(c.Name)) {
+		c := &desired.Chains[i]
+		if old.boundChains[c.Name] || !sameAttachment(c, old.Chain(c.Name)) {
 			missing = append(missing, c)
 		}
 	}
 	for i := range old.Chains {
-		if c := &old.Chains[i]; !sameAttachment(c, desired.Chain(c.Name)) {
+		c := &old.Chains[i]
+		// The deletion of the rules has deleted the bound chains.
+		if !old.boundChains[c.Name] && !sameAttachment(c, desired.Chain(c.Name)) {
 			e.deleteChain(c)
 		}
 	}

@@ -15,6 +15,9 @@ const (
 
 	nftaHookDevs = 4
 
+	nftaChainFlags  = 10
+	nftChainBinding = 4
+
 	nftaSetElemKeyEnd      = 10
 	nftaSetElemExpressions = 11
 	nftaSetExpr            = 17
