@@ -2,7 +2,6 @@ package compat
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -52,7 +51,9 @@ type Backend interface {
 	// Check compares Sluice's rules and routes in the namespace with the state that Apply
 	// establishes. Rules of Sluice in the other backend are differences. Foreign policy rules at
 	// Sluice's priority and foreign routes in Sluice's routing table (rules.Routing.Others) are
-	// differences too, although Apply does not remove them.
+	// differences too, although Apply does not remove them. If only the other backend cannot be
+	// read, Check returns its error together with the differences of this backend, which Apply can
+	// remove.
 	Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error)
 	// Read returns Sluice's rules, as the backend represents them, and Sluice's routes. If the
 	// backend holds no rules of Sluice, the result has no tables.
@@ -148,17 +149,9 @@ func Backends() []Backend { return []Backend{nftBackend{}, legacyBackend{}} }
 // InstalledBackends returns the backends that hold rules of Sluice in the namespace. If it cannot
 // read a backend, it returns the error together with the other backends that hold rules.
 func InstalledBackends(ns *netns.NS) ([]Backend, error) {
-	return BackendsWithRules(ns, BackendNFT, BackendLegacy)
-}
-
-// BackendsWithRules is like [InstalledBackends], but reads only the given backends.
-func BackendsWithRules(ns *netns.NS, names ...BackendName) ([]Backend, error) {
 	var installed []Backend
 	var errs []error
 	for _, b := range Backends() {
-		if !slices.Contains(names, b.Name()) {
-			continue
-		}
 		rs, err := b.Read(ns)
 		switch {
 		case err != nil && !IsNotSupported(err):

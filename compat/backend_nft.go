@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
@@ -51,19 +53,26 @@ type migration struct {
 	// started reports whether nft's Apply has called begin. exclusive reports whether Apply held
 	// the lock of the namespace at the call.
 	started, exclusive bool
-	// old contains Sluice's tables in iptables-legacy before the change.
-	old []rules.Table
+	// old contains Sluice's tables in iptables-legacy before the change. oldIsComplete reports
+	// whether all tables were read.
+	old           []rules.Table
+	oldIsComplete bool
 	// gateWriter inserts the gate (a chain that drops TCP packets) before old rules that would
 	// interfere with the rules in nf_tables.
 	gateWriter writer
 }
 
 // begin reads Sluice's rules in iptables-legacy, and inserts the gate before rules that would
-// interfere with the rules in nf_tables.
-func (m *migration) begin(exclusive bool) (err error) {
+// interfere with the rules in nf_tables. It returns no error if iptables-legacy cannot be read, so
+// that missing rules in nf_tables are restored even if a process of the pod has written a table
+// that cannot be read. finish returns this error.
+func (m *migration) begin(exclusive bool) error {
 	m.started, m.exclusive = true, exclusive
-	if m.old, err = legacyTables(nil); err != nil {
-		return err
+	var err error
+	m.old, m.oldIsComplete, err = legacyTables(nil)
+	if err != nil {
+		m.oldIsComplete = false
+		return nil
 	}
 	return m.gateWriter.insertGates(m.old)
 }
@@ -78,7 +87,7 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 		return m.gateWriter.resultAfterFailure(m.old), err
 	}
 	result := Result{Result: applied, Backend: BackendNFT}
-	if m.started && m.exclusive && len(m.old) == 0 {
+	if m.started && m.exclusive && m.oldIsComplete && len(m.old) == 0 {
 		result.legacyEmpty = true
 		return result, err
 	}
@@ -87,8 +96,13 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	}
 	// Read the tables even if begin has read them, because another process may have changed them
 	// since then.
-	current, clearErr := legacyTables(nil)
-	result.legacyEmpty = clearErr == nil && len(current) == 0
+	current, isComplete, readErr := legacyTables(nil)
+	if readErr != nil {
+		return result, errors.Join(err, fmt.Errorf("the rules are in nftables, but it is unknown"+
+			" whether iptables-legacy has rules of Sluice: %w", readErr))
+	}
+	result.legacyEmpty = isComplete && len(current) == 0
+	var clearErr error
 	if len(current) > 0 {
 		result.Moved, result.Outcome = true, nft.Replaced
 		nft.WaitForPackets() // each packet must traverse one of the two rulesets
@@ -146,7 +160,7 @@ func (nftBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, err
 	if err != nil {
 		return Plan{}, err
 	}
-	old, err := legacyTables(ns)
+	old, _, err := legacyTables(ns)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -193,7 +207,7 @@ func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparis
 	c := Comparison{Backend: BackendNFT, Differences: diffs, HasRules: hasRules(found.Tables)}
 	if !prev.legacyEmpty || len(c.Differences) > 0 {
 		var old []rules.Table
-		old, err = legacyTables(ns)
+		old, _, err = legacyTables(ns)
 		c.Differences = append(c.Differences, rulesInOtherBackend(BackendLegacy, old)...)
 	}
 	c.Snapshot = Snapshot{
@@ -214,7 +228,7 @@ func (nftBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return nft.Read(ns
 
 // Remove implements Backend.
 func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
-	old, err := legacyTables(ns)
+	old, _, err := legacyTables(ns)
 	switch {
 	case err != nil:
 		return false, err
@@ -230,17 +244,20 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 }
 
 // legacyTables returns Sluice's tables in iptables-legacy. It returns none if the kernel does not
-// support iptables-legacy. Without permission to read the tables it returns none too, because the
-// process cannot have written any.
-func legacyTables(ns *netns.NS) ([]rules.Table, error) {
-	var tables []rules.Table
-	err := ns.DoNamed(func() error {
+// support iptables-legacy. It also returns none, and isComplete is false, if the process has no
+// permission to list the tables (EACCES of /proc/net/ip_tables_names), for example without
+// CAP_DAC_OVERRIDE if another user namespace owns the network namespace.
+func legacyTables(ns *netns.NS) (found []rules.Table, isComplete bool, err error) {
+	err = ns.DoNamed(func() error {
 		current, err := readLegacy(sluiceRules)
-		tables = current.list()
+		found = current.list()
 		return err
 	})
-	if IsNotPermitted(err) || IsNotSupported(err) {
-		return nil, nil
+	switch {
+	case IsNotSupported(err):
+		return nil, true, nil
+	case errors.Is(err, unix.EACCES):
+		return nil, false, nil
 	}
-	return tables, err
+	return found, true, err
 }

@@ -57,8 +57,11 @@ func SetHits(s Snapshot, packets uint64) {
 	}
 }
 
-// LegacyTables is the function with which the nft backend reads Sluice's rules of iptables-legacy.
-var LegacyTables = legacyTables
+// LegacyTables returns the tables of iptables-legacy that the nft backend reads.
+func LegacyTables(ns *netns.NS) ([]rules.Table, error) {
+	found, _, err := legacyTables(ns)
+	return found, err
+}
 
 // LacksNFT reports whether the backend auto uses iptables-legacy after the error.
 var LacksNFT = lacksNFT

@@ -44,7 +44,9 @@ type conn struct {
 // withConn calls use with a socket in the namespace for the options of a table.
 func (l *layout) withConn(ns *netns.NS, table string, use func(*conn) error) error {
 	return ns.Do(func() error {
-		fd, err := unix.Socket(l.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		// The options exist for all sockets of the family. iptables uses a raw socket, which needs
+		// CAP_NET_RAW.
+		fd, err := unix.Socket(l.domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return os.NewSyscallError("socket", err)
 		}
@@ -80,8 +82,7 @@ func withTable(ns *netns.NS, operation string, id ID, use func(*conn) error) err
 func likelyCause(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return "; the process needs CAP_NET_ADMIN and CAP_NET_RAW in the user namespace that owns" +
-			" the network namespace"
+		return "; the process needs CAP_NET_ADMIN in the user namespace that owns the network namespace"
 	case errors.Is(err, unix.EAFNOSUPPORT):
 		return "; the kernel does not support the address family"
 	case errors.Is(err, unix.ENOPROTOOPT):

@@ -85,8 +85,8 @@ func readProc(path string) ([]byte, error) {
 }
 
 // Read returns a table of the namespace (nil: the current one). It never creates a table. If the
-// table does not exist, the error wraps [fs.ErrNotExist]. Read needs CAP_NET_ADMIN and CAP_NET_RAW
-// in the user namespace that owns the network namespace.
+// table does not exist, the error wraps [fs.ErrNotExist]. Read needs CAP_NET_ADMIN in the user
+// namespace that owns the network namespace, and the privileges of [Tables].
 func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := withTable(ns, "read", ID{family, name}, func(c *conn) (err error) {

@@ -192,21 +192,18 @@ func removeAmbientRules(v settings.Values, c *config.Config, log *zap.Logger) er
 
 // removeHostRules removes the node's rules for probes without a guard, and reports whether it
 // removed any. If ambient mode is disabled and the node's network namespace cannot be opened, for
-// example because the node's /proc is not mounted, it does nothing. If ambient mode is disabled and
-// the backend is nft, the agent does not need CAP_NET_RAW, and a lack of it is no error.
+// example because the node's /proc is not mounted, it does nothing.
 func removeHostRules(v settings.Values, c *config.Config) (removed bool, err error) {
 	hostNode := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	defer hostNode.Close()
-	isAmbient := c.Decide.Ambient != nil
-	if !isAmbient {
+	if c.Decide.Ambient == nil {
 		ns, err := hostNode.Open()
 		if err != nil {
 			return false, nil
 		}
 		_ = ns.Close()
 	}
-	nftOnly := !isAmbient && c.Backend == compat.BackendNFT
-	if removed, err = hostNode.Remove(nftOnly); err != nil {
+	if removed, err = hostNode.Remove(); err != nil {
 		return removed, fmt.Errorf("remove the node's rules for probes: %w", err)
 	}
 	return removed, nil

@@ -199,7 +199,7 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 	found, err := r.compare(ns)
 	r.Metrics.Observe(metrics.AuditDuration(), time.Since(start).Seconds())
 	switch {
-	case err != nil:
+	case err != nil && len(found.Differences) == 0:
 		r.onUnreadable(err)
 	case len(found.Differences) == 0:
 		r.Metrics.Count(metrics.Audits(metrics.AuditEqual), 1)
@@ -211,7 +211,7 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 	default:
 		r.Metrics.Count(metrics.Audits(metrics.AuditDrift), 1)
 		r.hasCompared = true
-		r.onDifferences(ctx, ns, found)
+		r.onDifferences(ctx, ns, found, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,14 +15,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// onDifferences handles differences between the actual and the desired state.
-func (r *auditRun) onDifferences(ctx context.Context, ns Namespace, found compat.Comparison) {
+// onDifferences handles differences between the actual and the desired state. otherErr is the error
+// if the other backend cannot be read. It does not prevent the repair, because a process of the pod
+// may have caused it.
+func (r *auditRun) onDifferences(
+	ctx context.Context, ns Namespace, found compat.Comparison, otherErr error,
+) {
 	noRules := false
 	if !found.HasRules { // the other backend may have rules
 		var err error
 		if noRules, err = ns.HasNoRules(); err != nil {
-			r.onUnreadable(err)
-			return
+			// If the pod started without the plugin, the policy decides whether it is repaired.
+			if r.startedWithoutPlugin() {
+				r.onUnreadable(err)
+				return
+			}
+			otherErr = err
 		}
 	}
 	r.state = Drifted
@@ -45,6 +54,9 @@ func (r *auditRun) onDifferences(ctx context.Context, ns Namespace, found compat
 	}
 	description := r.describe(found.Differences, noRules)
 	if !r.Compare || !r.Repair {
+		if otherErr != nil {
+			description += "; other rules of Sluice are unknown: " + otherErr.Error()
+		}
 		r.recordEvent(reasonDrifted, description+"; it is not repaired, because repairs are disabled")
 		return
 	}
@@ -67,7 +79,14 @@ func (r *auditRun) repair(
 	r.unrepaired.repairs.ReserveN(r.now, 1)
 	unrepairable, err := r.apply(ns, r.repairBackend(found), found)
 	failure := metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure)
-	if err != nil {
+	switch {
+	case errors.As(err, new(incompleteRepairError)):
+		r.Metrics.Count(failure, 1)
+		r.nextAuditAt = r.now.Add(errorBackoff)
+		r.recordEvent(reasonRepairFailed, description+"; the redirection is restored"+
+			r.endConnections(ns)+"; but the repair is incomplete: "+err.Error())
+		return
+	case err != nil:
 		r.Metrics.Count(failure, 1)
 		r.onFailedRepair()
 		r.recordEvent(reasonRepairFailed, description+"; the repair failed: "+err.Error())
@@ -96,6 +115,10 @@ func (r *auditRun) repair(
 	r.inspectForeign(ctx, ns)
 }
 
+// An incompleteRepairError is the error of a repair after which the backend has no differences, for
+// example because the other backend could not be read. It does not delay the next repair.
+type incompleteRepairError struct{ error }
+
 // onFailedRepair plans the next audit for the time when another repair is allowed.
 func (r *auditRun) onFailedRepair() {
 	r.repairBackoff.recordAttempt(r.uid, &r.unrepaired.failed, r.now)
@@ -110,9 +133,9 @@ func (r *auditRun) apply(
 	if err != nil {
 		return nil, err
 	}
-	applied, err := ns.Repair(backend, rs, found)
-	if err != nil {
-		return nil, err
+	applied, repairErr := ns.Repair(backend, rs, found)
+	if repairErr != nil && applied.Outcome == "" {
+		return nil, repairErr
 	}
 	if !found.HasRules {
 		r.mu.Lock()
@@ -121,7 +144,12 @@ func (r *auditRun) apply(
 	}
 	r.desired.backend = applied.Backend
 	found, err = ns.Check(applied.Backend, rs)
-	if err != nil {
+	switch {
+	case repairErr != nil && found.Backend == applied.Backend && len(found.Differences) == 0:
+		return nil, incompleteRepairError{repairErr}
+	case repairErr != nil:
+		return nil, repairErr
+	case err != nil:
 		return nil, fmt.Errorf("check the result of the repair: %w", err)
 	}
 	if len(found.Differences) == 0 {

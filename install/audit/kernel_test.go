@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -222,6 +225,37 @@ func TestRoutesAreRepaired(t *testing.T) {
 	deleteLoopbackAddress(t, ns)
 	rulestest.Eventually(t, "the routes are restored", func() bool { return hasRules(t, b, ns, rs) })
 	rulestest.Eventually(t, "the repair is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
+}
+
+// TestRulesAreRestoredIfIPTablesLegacyCannotBeRead checks that a table of iptables-legacy that
+// cannot be read does not prevent the repair of nftables rules, and is reported.
+func TestRulesAreRestoredIfIPTablesLegacyCannotBeRead(t *testing.T) {
+	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
+	ns := netnstest.NewPod(t)
+	rs, _ := r.add("web", ns, compat.BackendNFT)
+	r.start()
+	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
+	netnstest.WriteUnreadableTable(t, ns)
+	for range 2 {
+		if _, err := nft.RemoveRules(ns); err != nil {
+			t.Fatal(err)
+		}
+		rulestest.Eventually(t, "the rules are restored", func() bool {
+			found, err := nft.Read(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(rules.Compare(rs, found)) == 0
+		})
+	}
+	rulestest.Eventually(t, "the unreadable table is reported", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return slices.ContainsFunc(r.events, func(e cluster.Event) bool {
+			return e.Reason == "RedirectRepairFailed" &&
+				strings.Contains(e.Message, "iptables-legacy ip raw: read: unexpected table layout")
+		})
+	})
 }
 
 // TestAForeignTableBeforeSluicesTable covers a foreign table that translates addresses before

@@ -317,9 +317,6 @@ func (g *Guard) lock() (unlock func(), err error) {
 	}
 	if g.options.Backend.Name() == compat.BackendNFT {
 		installed, err := compat.InstalledBackends(nil)
-		if compat.IsNotPermitted(err) {
-			err = nil // without CAP_NET_RAW, this agent writes no tables of iptables-legacy
-		}
 		if err != nil || !slices.ContainsFunc(installed, isLegacy) {
 			return noUnlock, err
 		}
