@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
-	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
@@ -66,25 +67,17 @@ type inputs struct {
 
 // writeInitramfs writes the initramfs of a machine.
 func (in inputs) writeInitramfs(file string) (err error) {
-	text, err := os.ReadFile(filepath.Join(in.kernel, modulesFile))
-	if err != nil {
-		return err
-	}
-	var modules kmod.Index
-	if err := json.Unmarshal(text, &modules); err != nil {
-		return fmt.Errorf("%s: %w", modulesFile, err)
-	}
-	modules = modules.Without(in.excludedModules...)
 	out, err := os.Create(file)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	a := machine.NewInitramfs(out)
-	for _, m := range modules {
-		a.Copy(m.Path, 0o644, filepath.Join(in.kernel, filepath.Base(m.Path)))
+	if err := in.copyModules(a); err != nil {
+		return err
 	}
-	a.Link(guest.ModprobePath, "/init")
+	a.Link(guest.ModprobePath, "/bin/busybox")
+	a.Link(guest.DepmodPath, "/bin/busybox")
 	for _, applet := range []string{"sh", "cat"} {
 		a.Link("/usr/bin/"+applet, "/bin/busybox")
 	}
@@ -100,14 +93,25 @@ func (in inputs) writeInitramfs(file string) (err error) {
 			return err
 		}
 	}
-	for name, value := range map[string]any{
-		guest.ModulesFile: modules, guest.PlanFile: in.guestSteps,
-	} {
-		text, err := json.Marshal(value)
-		if err != nil {
+	plan, err := json.Marshal(in.guestSteps)
+	if err != nil {
+		return err
+	}
+	a.Bytes(guest.PlanFile, 0o644, plan)
+	return a.Close()
+}
+
+// copyModules adds the modules except excludedModules. A module that needs an excluded one cannot be
+// loaded.
+func (in inputs) copyModules(a *machine.Initramfs) error {
+	root := filepath.Join(in.kernel, modulesDir)
+	return filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
 		}
-		a.Bytes(name, 0o644, text)
-	}
-	return a.Close()
+		if !slices.Contains(in.excludedModules, strings.TrimSuffix(entry.Name(), ".ko")) {
+			a.Copy("/lib/modules"+strings.TrimPrefix(file, root), 0o644, file)
+		}
+		return nil
+	})
 }

@@ -88,7 +88,7 @@ func (r *Run) prepare(
 	}
 	in := inputs{
 		root:     r.Root,
-		kernel:   filepath.Join(r.Dir, p.Name+"_"+p.Version),
+		kernel:   filepath.Join(r.Dir, "kernels", p.Name+"_"+p.Version),
 		binaries: filepath.Join(r.Dir, "ours-"+k.Arch),
 		programs: filepath.Join(r.Dir, "programs-"+k.Arch),
 	}

@@ -1,13 +1,10 @@
 package kernels
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,13 +12,12 @@ import (
 	"github.com/ulikunitz/xz"
 
 	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
-	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-// Files of an unpacked kernel: the kernel, and the index of its modules.
+// Files of an unpacked kernel: the kernel, and the directory of its modules.
 const (
-	imageFile   = "vmlinuz"
-	modulesFile = "modules.json"
+	imageFile  = "vmlinuz"
+	modulesDir = "modules"
 )
 
 // unpackOnce calls fill to create the content of a directory, unless the directory exists. fill
@@ -44,71 +40,37 @@ func unpackOnce(dir string, fill func(dir string) error) error {
 	return os.Rename(temporary, dir)
 }
 
-// unpackKernel extracts the kernel, and the modules that a machine needs, from the kernel's package
-// into dir.
+// unpackKernel extracts the kernel, and the modules that a machine may need, from the kernel's
+// package into dir.
 func unpackKernel(deb, dir string) error {
-	var candidates kmod.Index
-	files := map[string][]byte{}
-	err := debian.Files(deb, func(f debian.File) error {
+	return debian.Files(deb, func(f debian.File) error {
 		if strings.HasPrefix(f.Name, "/boot/vmlinuz-") {
 			return write(filepath.Join(dir, imageFile), f.Content)
 		}
-		if !candidateModules.MatchString(f.Name) {
+		module := moduleFiles.FindStringSubmatch(f.Name)
+		if module == nil {
 			return nil
 		}
-		content, err := uncompressedModule(f)
-		if err != nil {
+		content := f.Content
+		if strings.HasSuffix(f.Name, ".xz") {
+			var err error
+			if content, err = xz.NewReader(content); err != nil {
+				return err
+			}
+		}
+		target := filepath.Join(dir, modulesDir, module[1])
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return err
 		}
-		m, err := kmod.Describe(bytes.NewReader(content))
-		if err != nil {
-			return err
-		}
-		m.Path = f.Name
-		candidates, files[m.Name] = append(candidates, m), content
-		return nil
+		return write(target, content)
 	})
-	if err != nil {
-		return err
-	}
-	modules := candidates.Only(func(m kmod.Module) bool {
-		return selectedModules.MatchString(m.Path)
-	})
-	for i := range modules {
-		m := &modules[i]
-		m.Path = "/lib/modules/" + m.Name + ".ko"
-		if err := os.WriteFile(filepath.Join(dir, path.Base(m.Path)), files[m.Name],
-			0o644); err != nil {
-			return err
-		}
-	}
-	text, err := json.Marshal(modules)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, modulesFile), text, 0o644)
 }
 
-// candidateModules matches the modules that may be needed. Only these are decompressed, because
-// decompressing all modules is slow.
-var candidateModules = regexp.MustCompile(
-	`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
-
-// selectedModules matches the modules that a machine needs. Their dependencies are added.
-var selectedModules = regexp.MustCompile(
-	`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
-
-// uncompressedModule returns the uncompressed content of a module.
-func uncompressedModule(f debian.File) ([]byte, error) {
-	if !strings.HasSuffix(f.Name, ".xz") {
-		return io.ReadAll(f.Content)
-	}
-	r, err := xz.NewReader(f.Content)
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(r)
-}
+// moduleFiles matches the modules that a machine may need. The submatch is the path below
+// /lib/modules without the suffix of a compression. Other modules are not decompressed, because
+// that is slow.
+var moduleFiles = regexp.MustCompile(`/lib/modules/([^/]+/kernel/` +
+	`(?:net|lib|crypto|arch/[^/]*/(?:lib|crypto)|drivers/net/(?:veth|dummy))[./].*ko)(?:\.xz)?$`)
 
 // unpackProgram extracts programs, libraries and configuration from a package.
 func unpackProgram(deb, dir string) error {

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
 // Init runs as the first process of the machine. It prepares the machine, runs the steps in
@@ -100,15 +98,6 @@ func reportLines(r io.Reader, report func(line string)) {
 			return
 		}
 	}
-}
-
-// Modprobe loads the module with the name or alias.
-func Modprobe(nameOrAlias string) error {
-	var modules kmod.Index
-	if err := readJSON(ModulesFile, &modules); err != nil {
-		return err
-	}
-	return modules.Load(nameOrAlias)
 }
 
 // readJSON decodes a file, and stores the value in target.

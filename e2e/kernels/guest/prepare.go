@@ -4,19 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// ModprobePath is the path by which the kernel calls the guest program to load a module.
-const ModprobePath = "/sbin/modprobe"
-
 // searchPath is the PATH of programs.
 const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// prepare mounts file systems, makes this program the kernel's modprobe, sets environment variables
-// and sets the link lo up.
+// prepare mounts file systems, indexes the modules, sets environment variables and sets the link lo
+// up.
 func prepare() error {
 	for _, m := range []struct{ fsType, target string }{
 		{"proc", "/proc"},
@@ -36,6 +34,9 @@ func prepare() error {
 	}
 	if err := os.WriteFile("/proc/sys/kernel/modprobe", []byte(ModprobePath), 0o644); err != nil {
 		return err
+	}
+	if out, err := exec.Command(DepmodPath).CombinedOutput(); err != nil {
+		return fmt.Errorf("depmod: %w: %s", err, out)
 	}
 	if err := errors.Join(os.Setenv("PATH", searchPath), os.Setenv("HOME", "/tmp"),
 		os.Setenv("TMPDIR", "/tmp")); err != nil {

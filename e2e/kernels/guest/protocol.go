@@ -1,5 +1,5 @@
-// Package guest implements the programs inside a virtual machine: init, which runs a list of steps
-// and reports events over the console, and modprobe.
+// Package guest implements init inside a virtual machine, which runs a list of steps and reports
+// events over the console.
 package guest
 
 import (
@@ -11,8 +11,9 @@ import (
 
 // Paths in the initramfs.
 const (
-	PlanFile    = "/plan.json"    // the steps
-	ModulesFile = "/modules.json" // a kmod.Index
+	PlanFile     = "/plan.json"     // the steps
+	ModprobePath = "/sbin/modprobe" // the program by which the kernel loads modules
+	DepmodPath   = "/sbin/depmod"   // writes the index of modules for modprobe
 )
 
 // A Step is a command to run.
