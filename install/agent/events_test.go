@@ -113,9 +113,10 @@ func TestARejectedNodeEventDelaysNoOther(t *testing.T) {
 		t.Run(strconv.Itoa(row.code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var events []string
-				requests, forbidden := 0, true
+				requests := 0
+				var accepted atomic.Bool
 				ne := newNodeEvents(func(_ context.Context, e cluster.Event) error {
-					if strings.HasSuffix(e.Reason, "Past") && forbidden {
+					if strings.HasSuffix(e.Reason, "Past") && !accepted.Load() {
 						requests++
 						return &cluster.StatusError{Code: row.code}
 					}
@@ -130,7 +131,7 @@ func TestARejectedNodeEventDelaysNoOther(t *testing.T) {
 				defer cancel()
 				go ne.run(ctx)
 				synctest.Wait()
-				forbidden = row.code != 403
+				accepted.Store(row.code == 403)
 				time.Sleep(10 * time.Minute)
 				ne.set(nil, true)
 				synctest.Wait()

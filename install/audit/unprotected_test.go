@@ -605,15 +605,16 @@ func TestAddressesThatNeverMatch(t *testing.T) {
 					s.addresses = row.addresses
 					env.put(web, running)
 				})
+				applied := func() (n int) { env.set(func() { n = s.applied }); return n }
 				advance(10 * time.Second)
-				if lines.Len() != 0 || s.applied != 0 {
-					t.Errorf("within 10 s: log %v, applied %d times; want nothing", lines.All(), s.applied)
+				if lines.Len() != 0 || applied() != 0 {
+					t.Errorf("within 10 s: log %v, applied %d times; want nothing", lines.All(), applied())
 				}
 				advance(50 * time.Second)
 				if text := fmt.Sprint(lines.All()); !strings.Contains(text, row.logged) {
 					t.Errorf("within a minute: log %s, want %q", text, row.logged)
 				}
-				if s.applied != 0 {
+				if applied() != 0 {
 					t.Error("the pod is repaired while its ADD may be running")
 				}
 				advance(9 * time.Minute)
@@ -621,8 +622,8 @@ func TestAddressesThatNeverMatch(t *testing.T) {
 					t.Errorf("%d lines in ten minutes, want 1 or 2", got)
 				}
 				want := map[bool]string{true: "1 redirected", false: "1 unknown"}[row.repaired]
-				if env.states() != want || s.applied != map[bool]int{true: 1}[row.repaired] {
-					t.Errorf("after ten minutes: %s, applied %d times; want %s", env.states(), s.applied, want)
+				if env.states() != want || applied() != map[bool]int{true: 1}[row.repaired] {
+					t.Errorf("after ten minutes: %s, applied %d times; want %s", env.states(), applied(), want)
 				}
 			})
 		})
