@@ -323,6 +323,24 @@ func TestDiagnose(t *testing.T) {
 			rule(PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x600, Mask: 0xf00}),
 			OK, "src_valid_mark", Works,
 		},
+		"a policy rule with other selectors": {
+			tproxy, nil, rule(PolicyRule{
+				Family: rules.IPv4, Priority: 9, Table: 7, HasOtherSelectors: true, Text: "from x",
+			}),
+			Warning, "may match another rule first: from x", Works,
+		},
+		"a policy rule of equal priority before Sluice's": {tproxy, nil, func(f *Facts) {
+			f.Routing.Rules = []PolicyRule{
+				{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "equal"},
+				{Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: 1337, Mask: ^uint32(0), Table: 133},
+			}
+		}, Problem, "match another rule first: equal", Degraded},
+		"a policy rule of equal priority after Sluice's": {tproxy, nil, func(f *Facts) {
+			f.Routing.Rules = []PolicyRule{
+				{Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: 1337, Mask: ^uint32(0), Table: 133},
+				{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "equal"},
+			}
+		}, OK, "src_valid_mark", Works},
 		"a later policy rule": {
 			tproxy, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 500, Table: 7}), OK,
 			"src_valid_mark", Works,

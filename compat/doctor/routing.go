@@ -23,14 +23,20 @@ func (d *diagnosis) checkMarkRules() {
 			ruleCount[r.Family]++
 			continue
 		}
-		isLater := r.Priority > rules.PolicyPriority
+		// The kernel lists the rules of a family in their order.
+		isLater := r.Priority > rules.PolicyPriority ||
+			r.Priority == rules.PolicyPriority && ruleCount[r.Family] > 0
 		matchesMark := r.Mask == 0 || mark&r.Mask == r.Mark
 		// Each namespace has a rule for the local table, with priority 0.
 		isLocal := r.Table == localTable && r.Mask == 0
 		if route.used && matchesMark && !isLater && !isLocal {
-			d.add("routing", Problem,
-				fmt.Sprintf("packets with %s mark %#x match another rule first: %s", route.markOwner,
-					mark, r.Text),
+			severity, match := Problem, "match"
+			if r.HasOtherSelectors {
+				severity, match = Warning, "may match"
+			}
+			d.add("routing", severity,
+				fmt.Sprintf("packets with %s mark %#x %s another rule first: %s", route.markOwner,
+					mark, match, r.Text),
 				fmt.Sprintf("give that rule a higher priority number than %d%s", rules.PolicyPriority,
 					route.alternative))
 		}

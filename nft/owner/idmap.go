@@ -117,7 +117,12 @@ var errNoProcess = errors.New(
 func idMaps(ns *netns.NS, procDir string) (uids, gids idMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")
-	if ownerErr != nil || ownErr != nil || own == owner {
+	switch {
+	case errors.Is(ownerErr, unix.EPERM), errors.Is(ownerErr, unix.ENOTTY):
+		return nil, nil, nil // the kernel does not report the owner
+	case ownerErr != nil || ownErr != nil:
+		return idMap{}, idMap{}, errors.Join(ownerErr, ownErr)
+	case own == owner:
 		return nil, nil, nil
 	}
 	var links []string

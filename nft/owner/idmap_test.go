@@ -2,9 +2,11 @@ package owner
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -43,6 +45,22 @@ func TestIDMapTranslatesMappedIDs(t *testing.T) {
 	}
 	if _, err := parseIDMap(strings.NewReader("0 x 1\n")); err == nil {
 		t.Error("parseIDMap accepted an invalid line, want an error")
+	}
+}
+
+// TestMapsAreUnknownIfTheOwnerCannotBeRead covers an error other than that the kernel does not
+// report the owner: the namespace is closed.
+func TestMapsAreUnknownIfTheOwnerCannotBeRead(t *testing.T) {
+	ns, err := netns.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Close(); err != nil {
+		t.Fatal(err)
+	}
+	maps := MapsOf(ns, "/proc")
+	if !errors.Is(maps.Err(), os.ErrClosed) {
+		t.Errorf("error %v, want %v", maps.Err(), os.ErrClosed)
 	}
 }
 
