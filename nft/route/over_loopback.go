@@ -54,8 +54,9 @@ func (r *reader) overLoopback(
 	err = forEachRoute(r.Handle, family, unix.RT_TABLE_UNSPEC, func(found netlink.Route) bool {
 		visited++
 		own := localRoute{family, uint32(found.Table)}
-		if isOverLoopback(found) && !(isModeled[own] && own.equals(found)) &&
-			!(localIsFirst && isOfAddress(found, addresses)) {
+		isOmitted := isModeled[own] && own.equals(found) ||
+			localIsFirst && isOfAddress(found, addresses)
+		if isOverLoopback(found) && !isOmitted {
 			texts = append(texts, FormatRoute(found, deviceName))
 		}
 		return len(texts) < limit && visited <= maxRoutes
