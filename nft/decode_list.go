@@ -45,6 +45,7 @@ func (d *ruleDecoder) listMatch(
 		default:
 			return nil, false
 		}
+		m.Source = m.Source || op.field == fieldSource || op.field == fieldSourcePort
 		m.Destination = m.Destination || op.field == fieldDestination ||
 			op.field == fieldDestinationPort
 		parts = append(parts, op.String())

@@ -97,10 +97,10 @@ type MatchListed struct {
 	List string
 	// Parts are the fields to look up: "src", "dst,dst", "ip saddr".
 	Parts string
-	// Destination reports that a translation of the destination changes a field. OtherFields
-	// reports that a field may be neither an address nor a port, for example an interface or the
-	// mark.
-	Destination, OtherFields bool
+	// Source and Destination report that a translation of the source or the destination changes a
+	// field. OtherFields reports that a field may be neither an address nor a port, for example an
+	// interface or the mark.
+	Source, Destination, OtherFields bool
 	// State names the state that rules write when they change the list (see [Unknown.State]).
 	State string
 	// Contents represents the contents of the list when it was read, as far as they are known.

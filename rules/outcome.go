@@ -37,6 +37,8 @@ type Outcome struct {
 	Mark, ConntrackMark uint32
 	// Rerouted reports that a changed mark routed an outgoing packet back to this host.
 	Rerouted bool
+	// LeavesLoopback reports that a changed mark routed a packet from lo to another interface.
+	LeavesLoopback bool
 	// Zone is the conntrack zone assigned by the rules; 0 is the default zone.
 	Zone uint16
 	// Untracked reports that the rules disabled conntrack for the packet.
@@ -79,6 +81,9 @@ func (o Outcome) String() string {
 		text += ", source " + o.SNATAddr.String()
 	case o.SNAT != "":
 		text += ", another source (" + o.SNAT + ")"
+	}
+	if o.LeavesLoopback {
+		text += ", leaves by another interface than lo"
 	}
 	if o.Untracked {
 		text += ", not tracked"

@@ -27,6 +27,8 @@ type Effect struct {
 	Untracked bool
 	// Rerouted is set if the packet was routed to lo instead of leaving the pod.
 	Rerouted bool
+	// LeftLoopback is set if the packet left the pod instead of being sent over lo.
+	LeftLoopback bool
 	// HasConnection reports whether the following fields are valid.
 	HasConnection bool
 	ConntrackMark uint32
@@ -50,6 +52,9 @@ func (e Effect) String() string {
 	}
 	if e.Rerouted {
 		text += " rerouted"
+	}
+	if e.LeftLoopback {
+		text += " away from lo"
 	}
 	if e.Untracked {
 		text += " untracked"
@@ -93,6 +98,8 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 	}
 	result.Rerouted = p.Hook == rules.Output && p.OutInterface != "lo" &&
 		last.Position == "prerouting end"
+	result.LeftLoopback = p.Hook == rules.Output && p.OutInterface == "lo" &&
+		last.Position == "postrouting end"
 	if c := last.Connection; c != nil {
 		result.HasConnection, result.ConntrackMark, result.Zone = true, c.Mark, c.Zone
 		if isOriginal(p) {

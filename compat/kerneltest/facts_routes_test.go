@@ -301,7 +301,7 @@ func routeFacts() (list factList) {
 	list.add(diff.MarkChangeReroutesLoopback,
 		"a packet that its mark routes to lo leaves the pod if mangle sets another mark",
 		rulesetOf(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
-		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
+		marked, "to 10.9.9.9:80 mark 0x1 away from lo connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutesLoopback,
 		"a packet that its mark routes to lo stays there if a filter chain sets another mark",

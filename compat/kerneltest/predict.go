@@ -69,7 +69,8 @@ func Predicts(
 	case !mayHaveDestination(p, predicted, observed.To):
 		return false
 	}
-	return isTranslated(predicted) || predicted.Rerouted == observed.Rerouted
+	return isTranslated(predicted) || predicted.Rerouted == observed.Rerouted &&
+		predicted.LeavesLoopback == observed.LeftLoopback
 }
 
 // isOriginal reports whether the packet's destination is the original destination of its

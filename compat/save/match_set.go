@@ -26,6 +26,7 @@ func (r *moduleReader) matchSet() []rules.Match {
 		if part != "src" && part != "dst" {
 			r.fail(o.values[1], "src, dst, or a list of them for a set of several fields")
 		}
+		m.Source = m.Source || part == "src"
 		m.Destination = m.Destination || part == "dst"
 	}
 	m.OtherFields = len(parts) > 1

@@ -150,7 +150,7 @@ type decision struct {
 	// shared contains the effects of the rules on states that packets share.
 	shared sharedState
 	// cgroups and runLists are passed to each space.
-	cgroups  map[uint64]string
+	cgroups  map[cgroupPath]uint64
 	runLists runLists
 	// variants contains the rulesets without some deviations; nil until there is a difference.
 	variants []variant
@@ -198,7 +198,7 @@ func newDecision(left, right Side, o Options) *decision {
 				side.Redirect.RerouteInterfaces...)
 		}
 	}
-	cgroups := map[uint64]string{}
+	cgroups := map[cgroupPath]uint64{}
 	for _, rs := range []*rules.Ruleset{&l, &r} {
 		addCgroups(cgroups, rs)
 	}

@@ -90,6 +90,13 @@ var outcomeParts = []outcomePart{
 		atBase:        isNotNAT,
 	},
 	{
+		name:          "leads it away from lo",
+		isDestination: true,
+		differs:       func(a, b rules.Outcome) bool { return a.LeavesLoopback != b.LeavesLoopback },
+		sets:          setsMark,
+		atBase:        isNotNAT,
+	},
+	{
 		name:    "chooses a zone",
 		differs: func(a, b rules.Outcome) bool { return a.Zone != b.Zone },
 		sets:    isAction[rules.SetZone],

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -46,9 +47,12 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 		}
 		return s.variable(found)
 	}
-	key := fmt.Sprintf("list %s %s %s %s", m.State, m.List, m.Parts, m.Contents)
+	key := fmt.Sprintf("list %q %q %q %q", m.State, m.List, m.Parts, m.Contents)
+	if m.Source && v.snatAction != "" {
+		return s.inListAfterSNAT(m, v, key)
+	}
 	original := lookup(key, m.String())
-	if sourceChanged := s.sourceRetranslated(v); sourceChanged != none {
+	if sourceChanged := s.sourceRetranslated(v); m.Source && sourceChanged != none {
 		original = s.ifElse(sourceChanged, lookup(key+" source translated before", m.String()+
 			" for the source to which earlier packets were translated"), original)
 	}
@@ -73,4 +77,24 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 				" for the destination to which earlier packets were sent"), packets)
 	}
 	return packets
+}
+
+// inListAfterSNAT returns the packets whose source, which a rule has translated, is in the list with
+// the key. The result is known to be the result for the original packet only if the translation
+// keeps the source.
+func (s *space) inListAfterSNAT(m rules.MatchListed, v *view, key string) set {
+	found := variable{
+		key:  fmt.Sprint(key, " after ", v.snatAction, v.snat, v.target),
+		text: m.String() + " for the new source",
+		kind: unknownBit,
+	}
+	if !v.snat.IsValid() {
+		return s.variable(found) // the kernel selects the source
+	}
+	if found.kind = hostFact; s.single != nil {
+		found.kind = random
+	}
+	original := *v
+	original.snatAction, original.snat = "", netip.Addr{}
+	return s.ifElse(s.is(source, address(v.snat)), s.inList(m, &original), s.variable(found))
 }

@@ -323,7 +323,8 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 	outcome := rules.Outcome{
 		Dropped: f.dropped, Rejected: f.rejected, Zone: f.zone, Helper: f.helper,
 		Untracked: f.tracking == untracked, Rerouted: f.rerouted,
-		Mark: x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connectionMark),
+		LeavesLoopback: f.leftLoopback,
+		Mark:           x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connectionMark),
 	}
 	originalPort := x.single.Destination.Port()
 	switch t := f.target; t.kind {

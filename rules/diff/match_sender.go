@@ -48,15 +48,9 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	if v.loopbackArrival {
 		return none
 	}
-	if m.Path == "" {
-		m.Path = s.cgroups[m.ID]
-	}
 	in := variable{
-		key:  fmt.Sprint("cgroup ", m, v.tproxy),
+		key:  fmt.Sprint("cgroup ", s.cgroupName(m), v.tproxy),
 		text: "whether the sender is in the cgroup: " + m.String(),
-	}
-	if m.Path != "" {
-		in.key = fmt.Sprint("cgroup ", m.Path, v.tproxy)
 	}
 	if v.tproxy.assigned {
 		in.kind = unknownBit
@@ -68,14 +62,40 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	return s.and(s.or(s.hasUserSocket, s.hasKernelSocket), s.variable(in))
 }
 
-// addCgroups adds the path of each cgroup in the rules, by the number of the cgroup. Only the
-// matches of compiled rules contain both.
-func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
+// cgroupName returns a name of the cgroup of a match and its level, which is equal for all matches of
+// the same cgroup at the same level. It contains the number of the cgroup, if the match or another
+// match with its path contains it.
+func (s *space) cgroupName(m rules.MatchCgroup) string {
+	id := m.ID
+	if id == 0 {
+		id = s.cgroups[cgroupPath{m.Path, m.Level}]
+	}
+	if id == 0 {
+		return fmt.Sprintf("%q level %d", m.Path, m.Level)
+	}
+	return fmt.Sprintf("%d level %d", id, m.Level)
+}
+
+// A cgroupPath is the path of a cgroup and the level at which rules compare it.
+type cgroupPath struct {
+	path  string
+	level uint8
+}
+
+// addCgroups adds the number of each cgroup in the rules whose path is known, or 0 if the path has
+// several numbers. Only the matches of compiled rules contain both.
+func addCgroups(to map[cgroupPath]uint64, rs *rules.Ruleset) {
 	for _, r := range rs.AllRules() {
 		for _, m := range r.Matches {
-			if c, ok := m.(rules.MatchCgroup); ok && c.ID != 0 && c.Path != "" {
-				to[c.ID] = c.Path
+			c, ok := m.(rules.MatchCgroup)
+			if !ok || c.ID == 0 || c.Path == "" {
+				continue
 			}
+			key, id := cgroupPath{c.Path, c.Level}, c.ID
+			if known, ok := to[key]; ok && known != id {
+				id = 0
+			}
+			to[key] = id
 		}
 	}
 }

@@ -666,3 +666,59 @@ func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 		}
 	}
 }
+
+// TestRouteAwayFromLoopback compares rules that remove the mark that routes a packet to lo. Only a
+// chain of type route routes the packet again (MarkChangeReroutesLoopback).
+func TestRouteAwayFromLoopback(t *testing.T) {
+	side := func(c rules.Chain) diff.Side {
+		rs := ruleset(c)
+		rs.Routing.Policies = []rules.PolicyRoute{{
+			Family: rules.IPv4, Mark: 1337, Table: 133, Priority: 100,
+		}}
+		return diff.Side{Ruleset: rs, RoutingKnown: true}
+	}
+	unmarks := when(setMark(0, ^uint32(0)), marked(1337, ^uint32(0)), tcp)
+	route, filter := side(mangleOut(unmarks)), side(base(rules.Filter, rules.Output, -150, unmarks))
+	r := diff.Decide(route, filter, diff.Options{})
+	if got := r.StrictVerdict(); got != diff.Different {
+		t.Fatalf("verdict %s, want %s", got, diff.Different)
+	}
+	for _, c := range r.Classes {
+		if w := c.Witness; w.OutInterface != "lo" || w.Mark != 1337 {
+			t.Errorf("witness %s, want a packet on lo with the mark 1337", w)
+		}
+		left, right := c.Outcome.Left.Outcome, c.Outcome.Right.Outcome
+		if !left.LeavesLoopback || right.LeavesLoopback {
+			t.Errorf("%s: left %s, right %s, want that it leaves lo on the left side", c.Witness, left,
+				right)
+		}
+	}
+	if got := diff.Decide(route, route, diff.Options{}); got.StrictVerdict() != diff.Equivalent {
+		t.Errorf("equal rules: verdict %s, want %s", got.StrictVerdict(), diff.Equivalent)
+	}
+}
+
+// TestLevelOfCgroup compares rules that match the same number of a cgroup at two levels. Only at its
+// own level does a cgroup match (nft_socket_eval in net/netfilter/nft_socket.c).
+func TestLevelOfCgroup(t *testing.T) {
+	cgroup := func(path string, level uint8, id uint64) rules.Match {
+		return rules.MatchCgroup{Path: path, Level: level, ID: id}
+	}
+	for _, tc := range []struct {
+		name        string
+		left, right rules.Match
+		want        diff.Verdict
+	}{
+		{"another level", cgroup("a/b", 2, 7), cgroup("", 1, 7), diff.Different},
+		{"the same level", cgroup("a/b", 2, 7), cgroup("", 2, 7), diff.Equivalent},
+		{"another number", cgroup("a/b", 2, 7), cgroup("", 2, 8), diff.Different},
+		{"the path only", cgroup("a/b", 2, 7), cgroup("a/b", 2, 0), diff.Equivalent},
+		{"two numbers of a path", cgroup("a/b", 2, 7), cgroup("a/b", 2, 8), diff.Different},
+	} {
+		left := ruleset(mangleOut(when(rules.Drop, tc.left)))
+		r := decide(left, ruleset(mangleOut(when(rules.Drop, tc.right))))
+		if got := r.StrictVerdict(); got != tc.want {
+			t.Errorf("%s: verdict %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}

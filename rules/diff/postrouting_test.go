@@ -149,3 +149,32 @@ func TestChainAtTheConfirmationOfConnections(t *testing.T) {
 		}
 	}
 }
+
+// A lookup of the source of the first packet of a connection in a list has another result after SNAT
+// by a rule than before it.
+func TestListsAfterSNAT(t *testing.T) {
+	isNew := rules.MatchState{States: rules.States(rules.New)}
+	isFirst := rules.MatchStatus{Not: true, Status: rules.StatusConfirmed}
+	snat := base(rules.NAT, rules.Postrouting, 100,
+		when(rules.SNATTo{Addr: netip.MustParseAddr("169.254.7.127")}))
+	source := rules.MatchListed{List: "ipset s", Parts: "src", Source: true}
+	destination := rules.MatchListed{List: "ipset s", Parts: "dst", Destination: true}
+	at := func(priority int, m rules.Match) rules.Ruleset {
+		return ruleset(snat, base(rules.Filter, rules.Postrouting, priority, when(rules.Drop, isNew, isFirst, m)))
+	}
+	for _, tc := range []struct {
+		name        string
+		left, right rules.Ruleset
+		equivalent  bool
+	}{
+		{"the source, before and after", at(50, source), at(150, source), false},
+		{"the source, twice after", at(150, source), at(160, source), true},
+		{"the destination, before and after", at(50, destination), at(150, destination), true},
+	} {
+		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right},
+			diff.Options{Families: []rules.Family{rules.IPv4}})
+		if v := r.StrictVerdict(); (v == diff.Equivalent) != tc.equivalent {
+			t.Errorf("%s: verdict %s, want equivalent %t\n%v", tc.name, v, tc.equivalent, r.Classes)
+		}
+	}
+}

@@ -219,14 +219,18 @@ func (r *router) routeToOtherAddress(f flow) {
 
 // routeToOriginalAddress routes packets that no rule translated to another address.
 func (r *router) routeToOriginalAddress(f flow) {
-	onLoopback := r.overLoopback
+	onLoopback, leavingLoopback := r.overLoopback, none
 	if f.leavesLoopback {
-		onLoopback = r.and(onLoopback, r.keepsLoopback())
+		leavingLoopback = r.minus(onLoopback, r.keepsLoopback())
+		onLoopback = r.minus(onLoopback, leavingLoopback)
 	}
 	retranslated := r.retranslatedIn(f)
 	local, remote := r.split(f,
 		r.or(r.minus(onLoopback, retranslated), r.sentToHost(retranslated)))
 	r.arrive(local, false)
+	leaving, remote := r.split(remote, r.minus(leavingLoopback, retranslated))
+	leaving.leftLoopback = true
+	r.add(&r.leaving, leaving)
 	r.arriveIfMarked(remote)
 }
 

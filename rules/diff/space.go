@@ -25,8 +25,8 @@ type space struct {
 	mixesRandomForms, comparesTexts bool
 	// shared contains the effects of the rules on states that packets share.
 	shared sharedState
-	// cgroups contains the path of a cgroup by its number, if a rule contains both.
-	cgroups map[uint64]string
+	// cgroups contains the numbers of cgroups whose paths are in the rules (see addCgroups).
+	cgroups map[cgroupPath]uint64
 	// runLists is shared by the spaces of a decision; nil in the space of one packet.
 	runLists *runLists
 	// variables are the conditions that sets depend on besides the fields of the packet.

@@ -28,8 +28,9 @@ type progress struct {
 	// reports that such packets have arrived.
 	toLoopback, rerouted bool
 	// leavesLoopback reports that a changed mark routed packets from lo to another interface.
-	leavesLoopback bool
-	dropped        bool
+	// leftLoopback reports that such packets have left the host.
+	leavesLoopback, leftLoopback bool
+	dropped                      bool
 	// rejected is the answer to the sender of dropped packets; empty if there is none.
 	rejected string
 	// undecided is not 0 if the packets reached an unsupported expression: the position of the

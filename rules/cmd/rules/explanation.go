@@ -162,6 +162,7 @@ type (
 		Untracked      bool   `json:"untracked,omitempty"`
 		TProxy         uint16 `json:"tproxy,omitempty"`
 		Rerouted       bool   `json:"rerouted,omitempty"`
+		LeavesLoopback bool   `json:"leavesLoopback,omitempty"`
 		Zone           uint16 `json:"zone,omitempty"`
 		Helper         string `json:"helper,omitempty"`
 		Mark           string `json:"mark"`
@@ -226,7 +227,7 @@ func jsonOutcomeOf(o rules.Outcome) jsonOutcome {
 		DNATAddrLast: address(o.DNATAddrLast), SNATAddr: address(o.SNATAddr), SNAT: o.SNAT,
 		TProxy: o.TProxy, TProxyAddr: address(o.TProxyAddr), Untracked: o.Untracked,
 		UnknownMarks: o.UnknownMarks,
-		Rerouted:     o.Rerouted, Zone: o.Zone, Helper: o.Helper, Mark: hex(o.Mark),
+		Rerouted:     o.Rerouted, LeavesLoopback: o.LeavesLoopback, Zone: o.Zone, Helper: o.Helper, Mark: hex(o.Mark),
 		ConnectionMark: hex(o.ConntrackMark), Undecided: o.Undecided,
 	}
 }

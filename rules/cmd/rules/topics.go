@@ -156,9 +156,10 @@ explain     (Explanation, with --pod PodExplanation) packets[]: packet, outcome,
                       (redirected, of a protocol without ports), dnat and dnatLast (ports),
                       dnatAddress and dnatAddressLast, snatAddress, snat (the translation if the
                       kernel selects the source), tproxy (a port), tproxyAddress, rerouted (to this
-                      host by its mark), untracked, zone, helper (of conntrack), mark,
-                      connectionMark, undecided (the reason), unknownMarks (the reason why only the
-                      marks are unknown)
+                      host by its mark), leavesLoopback (its mark routes it from lo to another
+                      interface), untracked, zone, helper (of conntrack), mark, connectionMark,
+                      undecided (the reason), unknownMarks (the reason why only the marks are
+                      unknown)
             passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1),
                       text, comment, stopped (the action at which the rule ended early); moreSteps
                       (true if not all are listed), notes[] (effects of a policy or of the kernel)
