@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -315,5 +316,95 @@ func TestExplainIsLinearInConditions(t *testing.T) {
 			t.Errorf("%s: %d steps for 1000 rules, %d for 8000, want at most 12 times as many",
 				name, few, many)
 		}
+	}
+}
+
+// Bypass counts the differences that it lists.
+func TestBypassCountsDifferences(t *testing.T) {
+	var list []rules.Rule
+	for port := range uint16(100) {
+		list = append(list, rules.Rule{Matches: []rules.Match{
+			rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+			rules.MatchPort{Side: rules.Destination, Ports: rules.Singles(port)},
+		}, Actions: []rules.Action{rules.RedirectTo{Port: 1000 + port}}})
+	}
+	desired := outputFilter(list...)
+	desired.Tables[0].Chains[0].Base.Type = rules.NAT
+	d := newDecision(withRouting(desired), withRouting(outputFilter()), Options{})
+	found := 0
+	d.compare = func(s *space, left, right *walk) comparison {
+		s.compareBypass(left, right) // adds sets to the diagrams
+		before := s.meter.memory
+		c := s.compareBypass(left, right)
+		if counted := s.meter.memory - before; counted < int64(len(c.differences)*differenceSize) {
+			t.Errorf("%d differences count as %d bytes, want at least %d each", len(c.differences),
+				counted, differenceSize)
+		}
+		found = max(found, len(c.differences))
+		return c
+	}
+	d.decideScope(packetScope{}, rules.Output)
+	if found < 100 {
+		t.Errorf("%d differences, want at least 100", found)
+	}
+}
+
+// Contains does not use the budget of the decision.
+func TestContainsAfterTheDecision(t *testing.T) {
+	rule := dropRule(rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}})
+	result := Decide(withRouting(outputFilter(rule)), withRouting(outputFilter()), Options{})
+	if len(result.Classes) == 0 {
+		t.Fatal("no classes")
+	}
+	class := result.Classes[0]
+	class.space.meter.budget.Memory = 1
+	class.space.meter.stepsLeft = 1
+	class.space.meter.budget.Time = 1
+	nodes := len(class.space.nodes)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 10_000 {
+				if !class.Contains(class.Witness) {
+					t.Error("the class does not contain its witness")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(class.space.nodes) != nodes {
+		t.Errorf("%d nodes, want %d as after the decision", len(class.space.nodes), nodes)
+	}
+}
+
+// The alternatives of a tuple that many rules share are examined and written once.
+func TestSharedAlternativesAreReadOnce(t *testing.T) {
+	const size = 300
+	tuple := rules.MatchTuple{}
+	for i := range uint32(size) {
+		tuple.Alternatives = append(tuple.Alternatives, []rules.Match{
+			rules.MatchOwner{IDs: rules.Singles(i)},
+		})
+	}
+	var list []rules.Rule
+	for range size {
+		list = append(list, dropRule(tuple))
+	}
+	rs := outputFilter(list...)
+	calls := 0
+	hasMatch(&rs, func(rules.Match) bool {
+		calls++
+		return false
+	})
+	if calls != size {
+		t.Errorf("%d alternatives examined, want %d", calls, size)
+	}
+	const limit = 1 << 40
+	m := newMeter(Budget{})
+	m.stepsLeft = limit
+	newRuleWriter(m).chain(&rs.Tables[0], &rs.Tables[0].Chains[0])
+	if steps := limit - m.stepsLeft; steps < size || steps > 1000*size {
+		t.Errorf("%d steps for the text of %d rules with %d alternatives, want a linear number",
+			steps, size, size)
 	}
 }

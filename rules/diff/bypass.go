@@ -41,7 +41,9 @@ func (s *space) compareBypass(left, right *walk) comparison {
 				continue
 			}
 			packets := s.minus(s.and(l.packets, r.packets), s.sameCapture(&l, &r))
+			s.meter.step()
 			if packets != none {
+				s.meter.alloc(differenceSize)
 				c.differences = append(c.differences, difference{
 					packets: packets, describable: packets, left: l, right: r,
 				})

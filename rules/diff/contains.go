@@ -7,7 +7,7 @@ import (
 )
 
 // Contains reports whether a possible packet (see [Possible]) belongs to the class for at least one
-// result of the random matches.
+// result of the random matches. It is safe for concurrent use.
 func (c *Class) Contains(p rules.Packet) bool {
 	if p.Hook != c.space.hook || p.Family() != c.space.family {
 		return false
@@ -21,11 +21,10 @@ func (c *Class) Contains(p rules.Packet) bool {
 		return false
 	}
 	// The classes contain no packets outside the scope of the comparison.
-	sentByKernel := c.space.or(c.space.resets, c.space.hasKernelSocket)
-	if !c.space.untracked && c.space.contains(c.space.entersUntracked(), &values) {
+	if !c.space.untracked && c.space.contains(c.entersUntracked, &values) {
 		return false
 	}
-	if !c.space.kernelPackets && c.space.contains(sentByKernel, &values) {
+	if !c.space.kernelPackets && c.space.contains(c.sentByKernel, &values) {
 		return false
 	}
 	for f, condition := range c.box.fields {

@@ -131,6 +131,9 @@ type Class struct {
 	box   box
 	// redirects reports whether a side redirects the packets.
 	redirects bool
+	// entersUntracked and sentByKernel contain the packets of the space that may be outside of the
+	// scope of the comparison: packets that enter untracked, and packets that the kernel sends.
+	entersUntracked, sentByKernel set
 }
 
 // A Condition limits one field of a packet.

@@ -228,7 +228,9 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 			}))
 		}
 	case rules.MatchTuple:
+		e.meter.charge(len(m.Alternatives))
 		if m.UsesUnknown() {
+			e.meter.charge(textSteps * len(m.Alternatives))
 			u := rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData}
 			return e.evaluateUnknown(u, f, e.and(f.packets, packets), part)
 		}

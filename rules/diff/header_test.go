@@ -63,3 +63,18 @@ func TestHeaderChanges(t *testing.T) {
 		}
 	}
 }
+
+// Rules that change header fields need time and memory in proportion to their number.
+func TestManyHeaderChanges(t *testing.T) {
+	var list []rules.Rule
+	for range 200 {
+		list = append(list, when(rules.Unknown{
+			Text: "ttl", Effect: rules.WritesHeader, Data: "1", Ignores: rules.AllInputs,
+		}))
+	}
+	side := diff.Side{Ruleset: ruleset(mangleIn(list...))}
+	r := diff.Decide(side, side, diff.Options{Budget: diff.AgentBudget})
+	if got := r.StrictVerdict(); got != diff.Equivalent {
+		t.Errorf("verdict %s (%s), want %s", got, r.Exhausted, diff.Equivalent)
+	}
+}

@@ -20,7 +20,8 @@ type progress struct {
 	snatAction string
 	// snat is the new source of the packets; it is invalid if the new source is unknown.
 	snat netip.Addr
-	// headers names the changes of header fields that the model does not represent, in order.
+	// headers is a digest of the changes of header fields that the model does not represent, in
+	// order; empty if there are none.
 	headers string
 	// mapped reports that the NAT mapping is determined, so that later NAT chains do not change it.
 	mapped bool

@@ -49,6 +49,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 		}, keySeparator),
 		text: u.Text, step: e.step(), kind: unknownBit,
 	}
+	e.meter.charge(len(found.key))
 	switch {
 	case u.Effect == rules.ReadsVarying && !differs && !e.mixesRandomForms:
 		found.kind = random
@@ -113,7 +114,17 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 		return ""
 	}
 	e.meter.charge(textSteps)
-	return fmt.Sprint(parts...)
+	text := fmt.Sprint(parts...)
+	e.meter.charge(len(text))
+	return text
+}
+
+// digest returns a digest of a text.
+func (w *walk) digest(text string) string {
+	w.meter.charge(len(text))
+	sum := sha256.Sum256([]byte(text))
+	w.meter.alloc(sha256.Size)
+	return string(sum[:])
 }
 
 // ruleKey identifies the current rule. It is equal for the same rule of the other side: it consists
@@ -267,9 +278,8 @@ func (e *evaluator) writeHeader(a rules.Unknown, packets []flow) []flow {
 				e.endUndecided(a.Text, moved)
 			}
 		}
-		e.meter.charge(textSteps)
-		f.headers = fmt.Sprint(f.headers, change, base.Hook, e.inputs(a, f), keySeparator)
-		e.meter.alloc(int64(len(f.headers)))
+		f.headers = e.digest(
+			fmt.Sprintf("%q %q %d %q", f.headers, change, base.Hook, e.inputs(a, f)))
 		e.add(&changed, f)
 	}
 	return changed.list
