@@ -408,3 +408,22 @@ func TestSharedAlternativesAreReadOnce(t *testing.T) {
 			steps, size, size)
 	}
 }
+
+// If rules contain prefixes for all usual characters, there is still a class for other names.
+func TestInterfacesWithUnusualNames(t *testing.T) {
+	const usual = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
+	var names []rules.InterfaceName
+	for _, c := range usual {
+		names = append(names, rules.InterfaceName{Name: string(c), Prefix: true})
+	}
+	accept := rules.Rule{
+		Matches: []rules.Match{rules.MatchInterface{Out: true, Names: names}},
+		Actions: []rules.Action{rules.Accept},
+	}
+	result := Decide(withRouting(outputFilter(accept, dropRule())), withRouting(outputFilter()),
+		Options{})
+	if len(result.Classes) == 0 {
+		t.Errorf("%s, want classes of packets on interfaces with other names",
+			result.StrictVerdict())
+	}
+}

@@ -63,10 +63,10 @@ func Decide(left, right Side, o Options) Result {
 // compareScopes compares the packets of all families and hooks, and stores the spaces with
 // differences and the reasons why packets are undecided.
 func (d *decision) compareScopes() {
-	d.stateCause = nil
+	d.stateCause, d.result.UntrackedUndecided = nil, false
 	largest := packetScope{
 		translations:  seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right),
-		boundSockets:  mayReroute(d.sides.Left) || mayReroute(d.sides.Right),
+		boundSockets:  dependsOnBinding(d.sides.Left) || dependsOnBinding(d.sides.Right),
 		kernelPackets: true,
 	}
 	result := d.decideScope(largest, rules.Output, rules.Prerouting)

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -113,17 +114,29 @@ func (c *interfaceClasses) addRest(m *meter) {
 	}
 }
 
+// nameBytes contains the bytes of interface names: the usual ones first, and then all others, except
+// the bytes that no name contains.
+var nameBytes = func() string {
+	usual := "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
+	others := ""
+	for b := 1; b <= math.MaxUint8; b++ {
+		if text := string([]byte{byte(b)}); beginsInterfaceName(text) && !strings.Contains(usual, text) {
+			others += text
+		}
+	}
+	return usual + others
+}()
+
 // unusedName returns an interface name that has the prefix, that no rule contains, and that no rule
 // matches by a longer prefix.
 func (c *interfaceClasses) unusedName(prefix string, m *meter) (string, bool) {
-	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	isFree := func(name string) bool {
 		return !c.named[name] && name != loopback && isInterfaceName(name)
 	}
 	for queue := []string{prefix}; len(queue) > 0; queue = queue[1:] {
-		for _, character := range characters {
+		for i := range len(nameBytes) {
 			m.step()
-			name := queue[0] + string(character)
+			name := queue[0] + nameBytes[i:i+1]
 			switch {
 			case len(name) > maxNameLen || c.prefixed[name]:
 				// The name is too long, or it is a longer prefix in the rules.

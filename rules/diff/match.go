@@ -63,6 +63,7 @@ func relevantView(match rules.Match, v view) view {
 		return view{
 			loopbackArrival: v.loopbackArrival, atPostrouting: v.atPostrouting,
 			leavesHost: v.leavesHost, leavesLoopback: v.leavesLoopback, target: v.target,
+			translated: v.translated, tracking: v.tracking,
 		}
 	case rules.MatchOwner, rules.MatchCgroup:
 		return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: v.xtables}

@@ -27,8 +27,8 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 }
 
 // leavesBy returns the packets at postrouting that leave by one of the interfaces. The interface is
-// unknown for packets that were translated to another address, and for packets that a changed mark
-// routed away from lo. Other packets are assumed to leave by the interface that rules at output
+// unknown for packets that are or were translated to another address, and for packets that a changed
+// mark routed away from lo. Other packets are assumed to leave by the interface that rules at output
 // matched.
 func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	rerouted := none
@@ -37,6 +37,9 @@ func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 		rerouted = all
 	case v.leavesLoopback:
 		rerouted = s.overLoopback
+	}
+	if v.target.kind != addrTarget && s.seesRetranslated(v) {
+		rerouted = s.or(rerouted, s.retranslated())
 	}
 	if rerouted == none {
 		return s.interfaceNamed(names)

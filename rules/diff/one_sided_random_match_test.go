@@ -69,3 +69,19 @@ func TestRandomMatchOfRulesWithNamedSets(t *testing.T) {
 		}
 	}
 }
+
+// TestRandomMatchesOfChainsWithSpaces compares a random match in the chain "b c" of the table "a"
+// with the same one in the chain "c" of the table "a b".
+func TestRandomMatchesOfChainsWithSpaces(t *testing.T) {
+	limit := rules.Unknown{Text: "limit rate 5/second", Effect: rules.ReadsVarying}
+	in := func(table, name string) rules.Ruleset {
+		c := mangleIn(when(rules.Drop, tcp, limit))
+		c.Name = name
+		rs := ruleset(c)
+		rs.Tables[0].Name = table
+		return rs
+	}
+	if r := decide(in("a", "b c"), in("a b", "c")); r.StrictVerdict() == diff.Equivalent {
+		t.Errorf("verdict %s, want another one", diff.Equivalent)
+	}
+}

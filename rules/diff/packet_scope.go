@@ -64,6 +64,13 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	return hasMatch(rs, distinguishes) || hasAction(rs, changes)
 }
 
+// dependsOnBinding reports whether the outcome of a packet may depend on whether its socket is bound
+// to an interface: a rule at output may change the route of the packet, or a rule may reject it
+// (RejectFromLoopbackNeedsLocalSource).
+func dependsOnBinding(rs *rules.Ruleset) bool {
+	return mayReroute(rs) || hasAction(rs, isAction[rules.Reject])
+}
+
 // mayReroute reports whether a rule at output may change the route of a packet.
 func mayReroute(rs *rules.Ruleset) bool {
 	return slices.ContainsFunc(rs.BaseChains(rules.Output), func(c rules.ChainRef) bool {

@@ -47,3 +47,41 @@ func TestTranslatedPacketsAreComparedIfARuleMatchesThem(t *testing.T) {
 		}
 	}
 }
+
+// A filter chain at output answers packets of sockets that are bound to lo also if the source is not
+// a local address (RejectFromLoopbackNeedsLocalSource).
+func TestRejectOfPacketsOfBoundSockets(t *testing.T) {
+	reject, loopback := rules.Reject{With: "icmp port-unreachable"}, to("127.0.0.0/8")
+	local := rules.MatchAddrType{Side: rules.Source, Types: rules.AddrTypes(rules.Local)}
+	filter := func(list ...rules.Rule) rules.Ruleset {
+		return ruleset(base(rules.Filter, rules.Output, 0, list...))
+	}
+	r := diff.Decide(diff.Side{Ruleset: filter(when(reject, loopback, tcp))},
+		diff.Side{Ruleset: filter(
+			when(reject, loopback, tcp, local), when(rules.Drop, loopback, tcp))},
+		diff.Options{Families: []rules.Family{rules.IPv4}})
+	if got := r.StrictVerdict(); got != diff.Different {
+		t.Fatalf("verdict %s, want %s", got, diff.Different)
+	}
+	for _, c := range r.Classes {
+		if !c.Witness.Bound {
+			t.Errorf("witness %s, want a packet of a bound socket", c.Witness)
+		}
+	}
+}
+
+// If the comparison is repeated because states differ, the result does not contain whether packets
+// that enter untracked were undecided before.
+func TestUntrackedUndecidedOfTheLastComparison(t *testing.T) {
+	zone := base(rules.Filter, rules.Prerouting, -300, when(rules.SetZone{Zone: 5}))
+	drops := mangleOut(when(rules.Drop, rules.MatchMark{Conntrack: true, Value: 5, Mask: everyBit}))
+	saves := base(rules.Filter, rules.Input, 0, when(rules.SaveMark{}))
+	if r := decide(ruleset(zone), ruleset(zone)); !r.UntrackedUndecided {
+		t.Fatalf("verdict %s, want undecided packets that enter untracked", r.StrictVerdict())
+	}
+	r := decide(ruleset(zone, drops, saves), ruleset(zone, drops))
+	if len(r.Undecided) == 0 || r.UntrackedUndecided {
+		t.Errorf("%d reasons, undecided packets that enter untracked %t, want reasons only",
+			len(r.Undecided), r.UntrackedUndecided)
+	}
+}

@@ -178,3 +178,31 @@ func TestListsAfterSNAT(t *testing.T) {
 		}
 	}
 }
+
+// A packet of a connection that NAT translated earlier may leave by another interface than the one
+// that rules at output see, because the kernel routes it again (DNATAtOutputReroutes).
+func TestInterfaceOfPacketsTranslatedEarlier(t *testing.T) {
+	nat := base(rules.NAT, rules.Output, -100, when(rules.DNATTo{Addr: netip.MustParseAddr("10.9.9.9")}))
+	drop := func(on rules.MatchInterface) rules.Rule {
+		return when(rules.Drop, on, rules.MatchState{States: rules.States(rules.Established)},
+			rules.MatchDirection{}, rules.MatchStatus{Status: rules.StatusDNAT})
+	}
+	byEth0 := drop(rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "eth0"}}})
+	arriving := mangleIn(drop(rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}))
+	atOutput := ruleset(nat, arriving, base(rules.Filter, rules.Output, -150, byEth0))
+	atPostrouting := ruleset(nat, arriving, base(rules.Filter, rules.Postrouting, 0, byEth0))
+	for _, tc := range []struct {
+		name        string
+		left, right rules.Ruleset
+		equivalent  bool
+	}{
+		{"at output and at postrouting", atOutput, atPostrouting, false},
+		{"twice at postrouting", atPostrouting, atPostrouting, true},
+	} {
+		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right},
+			diff.Options{Families: []rules.Family{rules.IPv4}})
+		if v := r.StrictVerdict(); (v == diff.Equivalent) != tc.equivalent {
+			t.Errorf("%s: verdict %s, want equivalent %t\n%v", tc.name, v, tc.equivalent, r.Classes)
+		}
+	}
+}
