@@ -34,7 +34,9 @@ func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Result, 
 func applyLegacy(ns *netns.NS, desired Legacy) (result Result, err error) {
 	err = ns.DoNamed(func() error {
 		return withLock(func(exclusive bool) (err error) {
-			a := legacyApplier{desired: tablesOf(desired.Tables)}
+			a := legacyApplier{
+				desired: tablesOf(desired.Tables), removeFromNFT: nft.RemoveRules,
+			}
 			result, err = a.run(desired.Routing, exclusive)
 			return err
 		})

@@ -17,12 +17,20 @@ var ApplyLegacy = applyLegacy
 // table that does not exist.
 func ApplyLegacyWithFailingRollback(ns *netns.NS, desired Legacy) (result Result, err error) {
 	err = ns.Do(func() (err error) {
-		a := legacyApplier{desired: tablesOf(desired.Tables)}
+		a := legacyApplier{desired: tablesOf(desired.Tables), removeFromNFT: nft.RemoveRules}
 		a.writer.replaced = []replacedRules{{id: xtables.ID{Family: rules.IPv4, Name: "none"}}}
 		result, err = a.run(desired.Routing, true)
 		return err
 	})
 	return result, err
+}
+
+// ApplyLegacyWithRemoval is ApplyLegacy with remove instead of nft.RemoveRules.
+func ApplyLegacyWithRemoval(
+	desired Legacy, remove func(*netns.NS) (bool, error),
+) (Result, error) {
+	a := legacyApplier{desired: tablesOf(desired.Tables), removeFromNFT: remove}
+	return a.run(desired.Routing, true)
 }
 
 // ApplyNFT is the nft backend's Apply with apply instead of nft.Apply.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -18,6 +19,8 @@ type legacyApplier struct {
 	writer writer
 	// found contains Sluice's tables of both backends before the call.
 	found []rules.Table
+	// removeFromNFT is nft.RemoveRules, except in tests.
+	removeFromNFT func(*netns.NS) (bool, error)
 }
 
 // run adds missing routes, applies the rules, and removes unneeded routes. exclusive reports
@@ -66,18 +69,35 @@ func (a *legacyApplier) apply() error {
 		return err
 	}
 	nft.WaitForPackets()
-	if _, err := nft.RemoveRules(nil); err != nil {
-		return a.writer.undo(fmt.Errorf("remove Sluice's rules from nftables: %w", err))
+	if _, err := a.removeFromNFT(nil); err != nil {
+		err = fmt.Errorf("remove Sluice's rules from nftables: %w", err)
+		// The kernel may have removed the rules although its answer was lost. Without the rules in
+		// nf_tables, a rollback would leave no rules.
+		remaining, readErr := nftTables()
+		switch {
+		case readErr != nil:
+			a.setMoved(result)
+			return fmt.Errorf("the rules are in iptables-legacy, but drop TCP packets, because it is"+
+				" unknown whether the rules in nftables were removed: %w",
+				errors.Join(err, readErr))
+		case len(remaining) > 0:
+			return a.writer.undo(err)
+		}
 	}
-	// After the rules in nf_tables are removed, nothing can be rolled back.
-	a.writer, a.result = writer{}, result
-	a.result.Moved, a.result.Outcome = true, nft.Replaced
+	a.setMoved(result)
 	if _, err := a.replace(a.desired); err != nil {
 		return fmt.Errorf("the rules are in iptables-legacy, but drop TCP packets, because chain %s"+
 			" cannot be removed: %w", gateChain, err)
 	}
 	a.result.Rules = a.desired.count()
 	return nil
+}
+
+// setMoved records that the rules are in iptables-legacy. After the rules in nf_tables are removed,
+// nothing can be rolled back.
+func (a *legacyApplier) setMoved(result Result) {
+	a.writer, a.result = writer{}, result
+	a.result.Moved, a.result.Outcome = true, nft.Replaced
 }
 
 // withGates returns the tables with the gate before the rules of each table that saves marks; see

@@ -66,17 +66,9 @@ func withoutCapabilities(ns *netns.NS, fn func() error, capabilities ...int) err
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlock, so that the thread ends
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var data [2]unix.CapUserData
 		err := unix.Setns(ns.FD(), unix.CLONE_NEWNET)
 		if err == nil {
-			err = unix.Capget(&header, &data[0])
-		}
-		for _, c := range capabilities {
-			data[c/32].Effective &^= 1 << (c % 32)
-		}
-		if err == nil {
-			err = unix.Capset(&header, &data[0])
+			err = dropCapabilities(capabilities...)
 		}
 		if err == nil {
 			err = fn()
@@ -84,4 +76,17 @@ func withoutCapabilities(ns *netns.NS, fn func() error, capabilities ...int) err
 		done <- err
 	}()
 	return <-done
+}
+
+// dropCapabilities removes the capabilities from the effective capabilities of the thread.
+func dropCapabilities(capabilities ...int) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return err
+	}
+	for _, c := range capabilities {
+		data[c/32].Effective &^= 1 << (c % 32)
+	}
+	return unix.Capset(&header, &data[0])
 }
