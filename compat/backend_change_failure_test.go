@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -181,6 +182,10 @@ func TestOutcomeOfAFailedRollback(t *testing.T) {
 			}
 			if got.Outcome != tc.want || got.Backend != compat.BackendLegacy {
 				t.Errorf("result %+v, want outcome %s and backend %s", got, tc.want, compat.BackendLegacy)
+			}
+			// Rules of the new ruleset may remain, and need its routes.
+			if routing, err := route.Read(ns); err != nil || len(routing.Policies) == 0 {
+				t.Errorf("routing %+v, error %v; want policy routes", routing, err)
 			}
 		})
 	}

@@ -35,7 +35,8 @@ func (a *legacyApplier) run(desired rules.Routing, exclusive bool) (Result, erro
 		if a.result.Moved {
 			installed = a.desired.list()
 		}
-		if exclusive {
+		// After a failed rollback, rules that need the routes may remain.
+		if exclusive && !a.writer.rollbackFailed {
 			err = errors.Join(err, routes.Rollback(installed))
 		}
 		if a.result.Outcome == "" {

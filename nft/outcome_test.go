@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
 )
 
 // TestErrorAfterTheTransactionIsReturnedWithTheOutcome replaces a route by a conflicting one after
@@ -82,8 +83,8 @@ func TestOutcomeOfAFailureReportsRulesThatMayBeInPlace(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.withShortTimeout(t), mustPrepare(t, example("sidecar-ipv4")),
-				ApplyOptions{})
+			desired := example("tproxy-dual")
+			a := newApplier(c.withShortTimeout(t), mustPrepare(t, desired), ApplyOptions{})
 			err := ns.Do(a.run)
 			if err == nil {
 				t.Fatal("Apply succeeded, want an error")
@@ -91,6 +92,15 @@ func TestOutcomeOfAFailureReportsRulesThatMayBeInPlace(t *testing.T) {
 			if got := a.resultAfter(err); got.Outcome != row.want ||
 				(got != Result{}) != (row.want != "") {
 				t.Errorf("result %+v, error %v, want outcome %q", got, err, row.want)
+			}
+			// Rules that may be in place need their routes.
+			found, err := route.Read(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if hasRoutes := len(found.Policies) > 0; hasRoutes != (row.want != "") {
+				t.Errorf("routing %+v after outcome %q, want routes only with an outcome", found,
+					row.want)
 			}
 		})
 	}
