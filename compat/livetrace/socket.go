@@ -1,6 +1,7 @@
 package livetrace
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/owner"
 	"github.com/sluice-mesh/sluice/rules"
@@ -41,10 +43,19 @@ func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
 // Close closes the netlink sockets.
 func (n *Namespace) Close() { n.handle.Close() }
 
-// Interfaces returns the names of the interfaces by index.
+// maxLinkLists is the maximum number of attempts of Interfaces while interfaces change.
+const maxLinkLists = 10
+
+// Interfaces returns the names of the interfaces by index. If interfaces change during each of
+// several attempts to list them, some may be missing.
 func (n *Namespace) Interfaces() (map[uint32]string, error) {
-	links, err := n.handle.LinkList()
-	if err != nil {
+	return interfaceNames(n.handle.LinkList)
+}
+
+// interfaceNames returns the names of the interfaces that list returns, by index.
+func interfaceNames(list func() ([]netlink.Link, error)) (map[uint32]string, error) {
+	links, err := dump.Retry(maxLinkLists, list)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	names := map[uint32]string{}

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/internal/dump"
+	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/rules"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/sluice-mesh/sluice/nft/internal/dump"
+	"github.com/sluice-mesh/sluice/nft/dump"
 )
 
 // dumpAttempts is the maximum number of attempts to dump a list without a concurrent change.

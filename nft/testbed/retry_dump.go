@@ -1,6 +1,6 @@
 package testbed
 
-import "github.com/sluice-mesh/sluice/nft/internal/dump"
+import "github.com/sluice-mesh/sluice/nft/dump"
 
 // maxDumps is the maximum number of dumps of a list that changes during each dump.
 const maxDumps = 100

@@ -128,7 +128,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	}
 	ctx, stop := s.traceContext(p)
 	defer stop()
-	defer func() { _ = t.source.close() }()
+	defer t.closeSource()
 	t.openAnswers() // before the trace, so that no answer is missed
 	if t.answers != nil {
 		defer func() { _ = t.answers.Close() }()
@@ -144,19 +144,30 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	if !s.json {
 		fmt.Fprintf(s.stderr, "rules: tracing %s; Ctrl-C ends it\n", namespaceName(ns))
 	}
-	if err := t.trace(ctx); err != nil {
-		return err
+	return t.run(ctx)
+}
+
+// run prints packets and answers until the trace ends, and then the summary, also after an error.
+func (t *liveTracer) run(ctx context.Context) error {
+	err := t.trace(ctx)
+	if err == nil {
+		err = t.printLateAnswers(ctx)
 	}
-	if err := t.printLateAnswers(ctx); err != nil {
-		return err
+	return cmp.Or(err, t.printSummary())
+}
+
+// closeSource ends the trace.
+func (t *liveTracer) closeSource() {
+	if err := t.source.close(); err != nil {
+		t.s.warn("the end of the trace failed; the next trace removes rules that are left: %v", err)
 	}
-	return t.printSummary()
 }
 
 // traceContext returns a context that is done after a signal, after --for, or with --until-eof at
-// the end of standard input.
+// the end of standard input. Later signals have their default effect, so that a second Ctrl-C ends
+// a process that cannot print its summary.
 func (s *system) traceContext(p *parameters) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stopSignals := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	cancelTimeout := func() {}
 	if p.trace.duration > 0 {
 		ctx, cancelTimeout = context.WithTimeout(ctx, p.trace.duration)
@@ -168,10 +179,11 @@ func (s *system) traceContext(p *parameters) (context.Context, context.CancelFun
 			cancel()
 		}()
 	}
+	context.AfterFunc(ctx, stopSignals)
 	return ctx, func() {
 		cancel()
 		cancelTimeout()
-		stop()
+		stopSignals()
 	}
 }
 
@@ -189,7 +201,7 @@ func (t *liveTracer) trace(ctx context.Context) error {
 		}
 		now := time.Now()
 		batch.Changed = batch.Changed || t.hasLegacyChanged(now, legacyInterval)
-		if err := t.addBatch(now, batch); err != nil {
+		if err := t.addBatch(ctx, now, batch); err != nil {
 			return err
 		}
 		if err := t.printAnswers(now); err != nil {
@@ -269,9 +281,9 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 	}
 }
 
-// addBatch adds the events of a batch, and prints the packets that are complete. now is the time at
-// which the batch was read.
-func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
+// addBatch adds the events of a batch, and prints the packets that are complete until the context is
+// done. now is the time at which the batch was read.
+func (t *liveTracer) addBatch(ctx context.Context, now time.Time, b trace.Batch) error {
 	if b.Changed && t.staleSince.IsZero() {
 		t.staleSince = now
 	}
@@ -291,7 +303,10 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 	}
 	budget := diff.Budget{Time: predictionTime, Memory: t.p.budget.Memory}.From(time.Now())
 	for _, p := range packets {
-		if p.Header() == nil || t.isCountReached() {
+		if ctx.Err() != nil || t.isCountReached() {
+			return nil
+		}
+		if p.Header() == nil {
 			continue
 		}
 		sender, known := t.senders[connectionOf(p.Header())]

@@ -3,22 +3,32 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/livetrace"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/rules"
+	params "github.com/sluice-mesh/sluice/rules/parameter"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
@@ -204,5 +214,139 @@ func TestTraceOfAPod(t *testing.T) {
 			}
 			_ = input.Close()
 		})
+	}
+}
+
+// TestSecondSignalEndsATraceThatCannotPrint lets the trace print its summary into a full pipe.
+func TestSecondSignalEndsATraceThatCannotPrint(t *testing.T) {
+	ns := netnstest.New(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close() }()
+	size, err := unix.FcntlInt(writer.Fd(), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "trace", "--netns",
+		fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()))
+	cmd.Args[0] = "rules" // see TestMain
+	cmd.Stdout = writer
+	messages, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = writer.Close()
+	line, err := bufio.NewReader(messages).ReadString('\n')
+	if !strings.HasPrefix(line, "rules: tracing") {
+		t.Errorf("got %q, error %v, want a trace", line, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for isRunning := true; isRunning; {
+		select {
+		case err = <-ended:
+			isRunning = false
+		case <-time.After(time.Millisecond):
+			_ = cmd.Process.Signal(unix.SIGINT)
+		}
+	}
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != unix.SIGINT {
+		t.Errorf("the trace ended with %v, want an end by the signal", err)
+	}
+}
+
+// After the end of the context, no packet is printed.
+func TestTracePrintsNothingAfterItsEnd(t *testing.T) {
+	ns := netnstest.New(t)
+	namespace, err := livetrace.OpenNamespace(ns, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, row := range []struct {
+		name string
+		ctx  context.Context
+		want int
+	}{{"a running trace", t.Context(), 2}, {"a canceled trace", canceled, 0}} {
+		t.Run(row.name, func(t *testing.T) {
+			s, _ := testSystem()
+			tracer := liveTracer{
+				s: s, ns: ns, p: defaultParameters(params.Names{}), namespace: namespace,
+				senders: map[livetrace.Connection]livetrace.Process{},
+			}
+			now := time.Now()
+			var batch trace.Batch
+			for id := range uint32(2) {
+				batch.Events = append(batch.Events, trace.Event{
+					ID: id + 1, Kind: trace.Policy, Table: "x", Chain: "in", Verdict: trace.Accept, In: 1,
+					Header: &trace.Header{
+						Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+						Destination: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.2"), uint16(id)),
+					},
+				})
+			}
+			// The packets are printed idleTime after their last event.
+			err := errors.Join(tracer.addBatch(row.ctx, now, batch),
+				tracer.addBatch(row.ctx, now.Add(2*idleTime), trace.Batch{}))
+			if err != nil || tracer.summary.Packets != row.want {
+				t.Errorf("%d packets are printed, error %v, want %d", tracer.summary.Packets, err,
+					row.want)
+			}
+		})
+	}
+}
+
+// The end of a trace can fail, for example if its namespace cannot be entered.
+func TestFailedEndOfATraceIsReported(t *testing.T) {
+	netnstest.RequireRoot(t)
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks, err := compat.MarkTraces(ns, trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, errs := testSystem()
+	tracer := liveTracer{s: s, source: traceSource{marks: marks, poll: time.NewTicker(time.Hour)}}
+	tracer.closeSource()
+	if want := "warning: the end of the trace failed; "; !strings.Contains(errs.String(), want) {
+		t.Errorf("got %q, want %q", errs, want)
+	}
+}
+
+func TestSummaryIsPrintedAfterAnError(t *testing.T) {
+	session, err := trace.Open(netnstest.New(t), trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := testSystem()
+	stdout := new(bytes.Buffer)
+	s.stdout = stdout
+	tracer := liveTracer{
+		s: s, p: defaultParameters(params.Names{}), source: traceSource{session: session},
+	}
+	err = tracer.run(t.Context())
+	want := "0 packets, 0 lost events"
+	if err == nil || !strings.HasPrefix(stdout.String(), want) {
+		t.Errorf("output %q, error %v; want %q and an error of the session", stdout, err, want)
 	}
 }

@@ -32,7 +32,7 @@ func TestTraceReportsLostEvents(t *testing.T) {
 	s.stdout, s.stderr = stdout, stderr
 	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{})}
 	for range 2 {
-		if err := tracer.addBatch(time.Now(), trace.Batch{Lost: 7}); err != nil {
+		if err := tracer.addBatch(t.Context(), time.Now(), trace.Batch{Lost: 7}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/sluice-mesh/sluice/nft/internal/dump"
+	"github.com/sluice-mesh/sluice/nft/dump"
 )
 
 func TestRetryRepeatsAnInterruptedDump(t *testing.T) {
