@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,10 @@ func TestPodsWithTheLabelsOfANodeAgent(t *testing.T) {
 		},
 		"a forged pod beside agents in another namespace": {
 			"mesh", "shop", "status", 2, "", "several namespaces: mesh, shop; set --agent-namespace",
+		},
+		"a command for several pods beside a forged pod": {
+			"mesh", "shop", "check shop/deployment/web", 2, "",
+			"pod shop/web-2: pods with the labels of node agents (k8s-app=sluice-node) exist in several",
 		},
 		"the namespace of the agents is set": {
 			"mesh", "shop", "status --agent-namespace mesh", 1, "sluice-node-a",
@@ -60,6 +65,32 @@ func TestPodsWithTheLabelsOfANodeAgent(t *testing.T) {
 					stderr, row.code, row.ran, row.words)
 			}
 		})
+	}
+}
+
+// The namespace of the node agents is searched once for a command, with one pod as the answer.
+func TestNamespaceOfAgentsIsSearchedOnce(t *testing.T) {
+	for name, row := range map[string]struct {
+		agents string // namespace of the node agents
+		want   []string
+	}{
+		"istio-system": {"istio-system", []string{"istio-system, 1, "}},
+		"another":      {"mesh", []string{"istio-system, 1, ", ", , "}},
+	} {
+		for _, verb := range []string{"check", "trace"} { // trace runs for all pods at the same time
+			t.Run(name+" "+verb, func(t *testing.T) {
+				f := newFakeCluster()
+				f.pods[0].Namespace = row.agents
+				f.pods = append(f.pods, pod("shop", "web-3", "a", "app=web"))
+				if code, _, stderr := f.sluice(t.Context(), t, nil, verb, "shop/deployment/web"); code != 0 {
+					t.Fatalf("exit code %d, want 0: %s", code, stderr)
+				}
+				want := append(row.want, slices.Repeat([]string{row.agents + ", , a"}, 3)...)
+				if !slices.Equal(f.agentLists, want) {
+					t.Errorf("lists of node agents (namespace, limit, node): %q, want %q", f.agentLists, want)
+				}
+			})
+		}
 	}
 }
 

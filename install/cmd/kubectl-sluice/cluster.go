@@ -93,17 +93,31 @@ func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.
 	return pods.Items, nil
 }
 
-// findAgents returns the namespace of the node agents, or an empty string if there are none. If the
+// findAgents is [options.searchAgents], but searches only until it has found the agents. It is safe
+// for concurrent use.
+func (o *options) findAgents(ctx context.Context, c cluster) (string, error) {
+	o.agentSearch.Lock()
+	defer o.agentSearch.Unlock()
+	var err error
+	if o.foundNamespace == "" {
+		o.foundNamespace, err = o.searchAgents(ctx, c)
+	}
+	return o.foundNamespace, err
+}
+
+// searchAgents returns the namespace of the node agents, or an empty string if there are none. If the
 // flag is not set, this is defaultAgentNamespace if it contains any, and otherwise the only
 // namespace with pods that have the agents' labels. Any user who may create a pod can set these
 // labels and answer for an agent. Therefore several namespaces are an error.
-func (o *options) findAgents(ctx context.Context, c cluster) (string, error) {
+func (o *options) searchAgents(ctx context.Context, c cluster) (string, error) {
 	if o.agentNamespace != "" {
 		return o.agentNamespace, nil
 	}
 	list := metav1.ListOptions{LabelSelector: o.agentSelector}
 	var pods corev1.PodList
-	err := c.list(ctx, "pods", defaultAgentNamespace, list, &pods)
+	one := list
+	one.Limit = 1
+	err := c.list(ctx, "pods", defaultAgentNamespace, one, &pods)
 	if err == nil && len(pods.Items) > 0 {
 		return defaultAgentNamespace, nil
 	}

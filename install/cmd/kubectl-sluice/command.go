@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -36,6 +37,10 @@ type options struct {
 	agentNamespace string
 	agentSelector  string
 	selector       string
+	// foundNamespace is the namespace in which node agents were found, or empty. agentSearch guards
+	// it.
+	foundNamespace string
+	agentSearch    sync.Mutex
 	// releaseSignals stops handling signals, so that the next one ends the process.
 	releaseSignals func()
 	// asJSON is set if errors are printed as JSON.

@@ -41,6 +41,8 @@ type fakeCluster struct {
 
 	mu  sync.Mutex
 	ran []string // as POD: COMMAND
+	// agentLists contains the lists of node agents, as NAMESPACE, LIMIT, NODE.
+	agentLists []string
 }
 
 func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -80,6 +82,12 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		_, node, hasNode := strings.Cut(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
+		if selector.Matches(labels.Set{"k8s-app": "sluice-node"}) {
+			f.mu.Lock()
+			f.agentLists = append(f.agentLists,
+				fmt.Sprintf("%s, %s, %s", namespace, r.URL.Query().Get("limit"), node))
+			f.mu.Unlock()
+		}
 		list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
 		for _, p := range f.pods {
 			isInNamespace := namespace == "" || p.Namespace == namespace
