@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -119,8 +120,12 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 		return err
 	}
 	if len(p.PodIPs) == 0 {
-		// Ignore the error: without addresses there is no pod yet, and doctor reports this.
-		p.PodIPs, _ = s.podAddresses(ns)
+		var err error
+		p.PodIPs, err = s.podAddresses(ns)
+		// Without addresses there is no pod yet, and doctor reports this.
+		if err != nil && !errors.Is(err, errNoAddress) {
+			s.warn("the addresses of the pod cannot be read, so that its IPv6 may be ignored: %v", err)
+		}
 	}
 	p.assumePod()
 	p.Redirect.IPv6 = rules.CapturesIPv6(p.PodIPs, p.DualStack)

@@ -45,7 +45,7 @@ nf_tables all packets of other protocols are traced. At each hook at most 1000 s
 other packets a second are traced. The path of each packet in the kernel is compared with the
 prediction of "rules explain", if the predictions for packets that arrive together take less than a
 second. For each of the first ten differences, the packet and the ruleset are written to a file, and
-the path of the file is printed.
+the path of the file is printed, or the content if the file cannot be created.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended or the
 network namespace was removed. It then prints a summary that lists connections that were not

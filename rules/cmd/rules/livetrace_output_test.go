@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,6 +178,43 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 	}
 }
 
+// In the container of a node agent, no file can be created.
+func TestTracePrintsTheReproducerWithoutAFile(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	packet, err := rules.ParsePacket("out tcp 10.0.0.1:4000 > 10.0.0.2:80 uid 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := livetrace.Observation{
+		Packet: packet, Outcome: livetrace.NotCaptured, Message: "not captured",
+		Differences: []string{"other rule"},
+	}
+	for _, asJSON := range []bool{false, true} {
+		s, errs := testSystem()
+		output := new(bytes.Buffer)
+		s.stdout, s.json = output, asJSON
+		tracer := &liveTracer{
+			s: s, p: defaultParameters(params.Names{}),
+			ruleset: rules.Ruleset{Tables: []rules.Table{{Name: "x"}}},
+		}
+		if err := tracer.print(o, livetrace.Process{}, false); err != nil {
+			t.Fatal(err)
+		}
+		text := output.String()
+		if asJSON {
+			var line tracedPacket
+			if err := json.Unmarshal(output.Bytes(), &line); err != nil {
+				t.Fatal(err)
+			}
+			text = line.ReproducerText
+		}
+		want := "# rules explain --live '" + packet.String() + "'\n"
+		if !strings.Contains(text, want) || !strings.Contains(text, "table inet x") || errs.Len() > 0 {
+			t.Errorf("JSON %v: got %q, and on stderr %q; want the packet and the ruleset", asJSON, text, errs)
+		}
+	}
+}
+
 // TestNamesOfSendersArePrintable checks that a process in the namespace, which chooses its name,
 // cannot control the terminal.
 func TestNamesOfSendersArePrintable(t *testing.T) {
@@ -317,5 +355,24 @@ func TestTraceSummaryListsUncapturedTrafficFirst(t *testing.T) {
 `
 	if got := s.withUncaptured().String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The summary reports packets that it does not count by sender and destination.
+func TestSummaryReportsUncountedSenders(t *testing.T) {
+	var s traceSummary
+	const others = 3
+	for i := range maxUncaptured + others {
+		s.add(livetrace.Observation{
+			Outcome: livetrace.NotCaptured, Message: "not captured",
+			Packet: rules.Packet{
+				Hook: rules.Output, Destination: netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(i)),
+			},
+		}, livetrace.Process{}, true)
+	}
+	const want = "after 10000 senders and destinations, 3 further packets not captured were not " +
+		"counted by them\n"
+	if text := s.withUncaptured().String(); !strings.HasSuffix(text, want) {
+		t.Errorf("got %q, want %q at the end", text, want)
 	}
 }

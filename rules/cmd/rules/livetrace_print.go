@@ -31,6 +31,9 @@ type tracedPacket struct {
 	Differences []string `json:"differences,omitempty"`
 	NotCompared string   `json:"notCompared,omitempty"`
 	Reproducer  string   `json:"reproducer,omitempty"` // file with the ruleset and the packet
+	// ReproducerText is the content of the file if it cannot be created, as in the container of a
+	// node agent.
+	ReproducerText string `json:"reproducerText,omitempty"`
 }
 
 func (tracedPacket) kind() string { return "TracedPacket" }
@@ -38,23 +41,31 @@ func (tracedPacket) kind() string { return "TracedPacket" }
 // maxReproducers limits the number of files that a trace writes.
 const maxReproducers = 10
 
-// writeReproducer writes a file with the information that reproduces differences: the packet, the
-// differences, the path in the kernel, and the ruleset in nft's syntax. It returns the file's path.
-func (t *liveTracer) writeReproducer(o livetrace.Observation) (string, error) {
+// maxReproducerText limits the size of tracedPacket.ReproducerText in bytes.
+const maxReproducerText = 1 << 18
+
+// reproducer returns the information that reproduces differences: the packet, the differences, the
+// path in the kernel, and the ruleset in nft's syntax.
+func (t *liveTracer) reproducer(o livetrace.Observation) string {
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "# rules explain --live '%s'\n", o.Packet)
+	for _, d := range o.Differences {
+		fmt.Fprintf(b, "# %s\n", rules.Printable(d))
+	}
+	for _, s := range o.Steps {
+		fmt.Fprintf(b, "# kernel: %s: %s\n", s.Hook, rules.Printable(s.String()))
+	}
+	b.WriteString(t.ruleset.String())
+	return b.String()
+}
+
+// writeReproducer writes the text to a new file, and returns the file's path.
+func writeReproducer(text string) (string, error) {
 	file, err := os.CreateTemp("", "rules-trace-*.nft")
 	if err != nil {
 		return "", err
 	}
-	b := new(strings.Builder)
-	fmt.Fprintf(b, "# rules explain --live '%s'\n", o.Packet)
-	for _, d := range o.Differences {
-		fmt.Fprintf(b, "# %s\n", d)
-	}
-	for _, s := range o.Steps {
-		fmt.Fprintf(b, "# kernel: %s: %s\n", s.Hook, s)
-	}
-	b.WriteString(t.ruleset.String())
-	_, err = file.WriteString(b.String())
+	_, err = file.WriteString(text)
 	return file.Name(), errors.Join(err, file.Close())
 }
 
@@ -85,11 +96,15 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	}
 	line.Direction = direction
 	if len(o.Differences) > 0 && t.summary.Differences <= maxReproducers {
-		path, err := t.writeReproducer(o)
-		if err != nil {
-			t.s.warn("no file that reproduces the difference: %v", err)
-		} else {
+		text := t.reproducer(o)
+		path, err := writeReproducer(text)
+		switch {
+		case err == nil:
 			line.Reproducer = path
+		case len(text) <= maxReproducerText:
+			line.ReproducerText = text
+		default:
+			t.s.warn("no file that reproduces the difference: %v", err)
 		}
 	}
 
@@ -132,6 +147,9 @@ func (t *liveTracer) packetText(line tracedPacket, o livetrace.Observation, user
 	for _, d := range o.Differences {
 		fmt.Fprintf(b, "    %s: please report, with %s\n", rules.Printable(d),
 			cmp.Or(line.Reproducer, "the ruleset"))
+	}
+	for text := range strings.Lines(line.ReproducerText) {
+		b.WriteString("    " + text)
 	}
 	return b.String()
 }

@@ -21,6 +21,9 @@ type traceSummary struct {
 	PacketsByMessage map[string]int `json:"packetsByMessage"`
 	// Uncaptured lists the packets that were not captured, in descending order of their number.
 	Uncaptured []uncapturedPackets `json:"uncaptured"`
+	// UncapturedOthers is the number of packets that were not captured, but are not counted by
+	// sender and destination.
+	UncapturedOthers int `json:"uncapturedOthers,omitempty"`
 
 	uncapturedCounts map[uncapturedKey]int // the number of packets
 }
@@ -82,9 +85,11 @@ func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, kn
 	} else {
 		k.from = o.Packet.Source.Addr().String()
 	}
-	if _, counted := s.uncapturedCounts[k]; counted || len(s.uncapturedCounts) < maxUncaptured {
-		s.uncapturedCounts[k]++
+	if _, counted := s.uncapturedCounts[k]; !counted && len(s.uncapturedCounts) >= maxUncaptured {
+		s.UncapturedOthers++
+		return
 	}
+	s.uncapturedCounts[k]++
 }
 
 // withUncaptured returns the summary with the list of uncaptured packets.
@@ -136,6 +141,10 @@ func (s traceSummary) String() string {
 				fmt.Fprintf(b, "         %5d  %s\n", u.Packets, u)
 			}
 		}
+	}
+	if s.UncapturedOthers > 0 {
+		fmt.Fprintf(b, "after %d senders and destinations, %s not captured were not counted by them\n",
+			maxUncaptured, count(s.UncapturedOthers, "further packet"))
 	}
 	return b.String()
 }

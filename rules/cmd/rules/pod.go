@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -49,6 +50,9 @@ func (p *parameters) assumePod() {
 	}
 }
 
+// errNoAddress is the error of [system.podAddresses] if the namespace has no such address.
+var errNoAddress = errors.New("no valid local IP address")
+
 // podAddresses returns the addresses in the namespace that determine whether IPv6 is captured.
 func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	addresses, err := s.addresses(ns)
@@ -62,9 +66,9 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, systemError(fmt.Errorf("network namespace %s: no valid local IP address: "+
+		return nil, systemError(fmt.Errorf("network namespace %s: %w: "+
 			"there are only loopback and link-local addresses; "+
-			"pass the address of the pod with --pod-ip", ns))
+			"pass the address of the pod with --pod-ip", ns, errNoAddress))
 	}
 	return found, nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 	params "github.com/sluice-mesh/sluice/rules/parameter"
@@ -193,5 +195,19 @@ func TestMissingProxyIDsAreDerived(t *testing.T) {
 					test.wantUIDs, test.wantGIDs)
 			}
 		})
+	}
+}
+
+// Doctor reports a pod without addresses itself. Other errors of reading addresses are a warning.
+func TestDoctorWarnsIfAddressesCannotBeRead(t *testing.T) {
+	for want, addressesErr := range map[string]error{"": nil, "too many open files": unix.EMFILE} {
+		s, errs := testSystem()
+		s.addresses = func(*netns.NS) ([]netip.Addr, error) { return nil, addressesErr }
+		if err := s.completeForDoctor(defaultParameters(params.Names{}), nil); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(errs.String(), want) || want == "" && errs.Len() > 0 {
+			t.Errorf("error %v: got %q, want %q", addressesErr, errs, want)
+		}
 	}
 }

@@ -30,7 +30,7 @@ func otherTable() []parameter {
 		{
 			flag: "network-namespace", variables: []string{"NETWORK_NAMESPACE"}, value: "PATH",
 			section: sectionNamespace,
-			help: "the same as --netns, which overrides it; " +
+			help: "the same as --netns; --netns and --pid override it; " +
 				"istio-iptables does not enter this namespace",
 			set: setText(func(p *parameters) *string { return &p.networkNamespace }),
 		},
