@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,9 +19,6 @@ func TestAnswersOfOtherProcessesAreIgnored(t *testing.T) {
 			return err
 		}
 		defer c.close()
-		if err := unix.Bind(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-			return err
-		}
 		own, err := unix.Getsockname(c.fd)
 		if err != nil {
 			return err
@@ -34,8 +32,8 @@ func TestAnswersOfOtherProcessesAreIgnored(t *testing.T) {
 		m.begin(messageType(unix.NFT_MSG_NEWTABLE), 0, firstRequest, unix.NFPROTO_INET, 0)
 		m.addText(unix.NFTA_TABLE_NAME, rules.TableName)
 		m.end()
-		if err := unix.Sendto(other.fd, m.buf, 0, own); err != nil {
-			return err
+		if err := unix.Sendto(other.fd, m.buf, 0, own); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("the kernel delivers the forged answer: error %v", err)
 		}
 		found, err := c.findSluiceTable()
 		if found != nil {
