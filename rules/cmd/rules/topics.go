@@ -182,13 +182,15 @@ trace       one object a line: a TracedPacket for each packet, a TracedAnswer fo
             (before translation), uid, pid, process, container (of the sender), outcome (captured,
             not-captured, dropped), uncertain (a rule may have forged the outcome), message, path[]
             (the rules that it matched), listener (its address, or none), differences[] (from the
-            model), notCompared (the reason), reproducer (a file)
+            model), notCompared (the reason), reproducer (a file),
+            reproducerText (its content if it cannot be created)
             (TracedAnswer) time, protocol, from, to (of an earlier packet), answer (connected,
             refused, reset, answered, timed out), by (the destination after translation), mark and
             zone (of conntrack)
             (TraceSummary) packets, lost (events), differences, unanswered (connections),
             packetsByMessage (the number of packets by message), uncaptured[] (packets that were not
-            captured, by sender and destination): message, from, uid, process, to, packets
+            captured, by sender and destination): message, from, uid, process, to, packets;
+            uncapturedOthers (packets that were not captured and are not counted by sender)
 validate    (Validation) namespace, outcome (works, works as far as checked, fails, captures
             nothing, not decided), notChecked[] (kinds of checks), running (a proxy), attempts,
             milliseconds, checks[]: name, kind, proves (false if it would be ok without rules too),
