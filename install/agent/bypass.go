@@ -42,15 +42,18 @@ func (a *Agent) bypassChanged() {
 	a.updateEvents()
 }
 
-// noteChain records whether the chain contained the plugin at the last reconciliation.
-func (a *Agent) noteChain(s node.Status) {
+// chainCheck returns the result of a reconciliation as a check of the chain.
+func chainCheck(s node.Status, paths *strings.Replacer) bypass.ChainCheck {
 	var reasons []string
 	for _, p := range s.Problems {
 		if p.Blocking {
-			reasons = append(reasons, a.reporter.hostPaths.Replace(p.String()))
+			reasons = append(reasons, paths.Replace(p.String()))
 		}
 	}
-	a.bypass.NoteChain(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(reasons, "; "))
+	return bypass.ChainCheck{
+		At: s.At, Done: s.Done, Complete: s.Installed(), Repaired: len(s.Changes) > 0,
+		Unread: s.Unread, Reason: strings.Join(reasons, "; "),
+	}
 }
 
 // runtimePart reports whether the runtime called the plugin for the pods that it started last. This

@@ -42,7 +42,7 @@ func (a *Agent) reportKernel(p observe.Part) {
 // mounts.
 func (a *Agent) reportFiles(s node.Status) {
 	a.reporter.reportFiles(s)
-	a.noteChain(s)
+	a.bypass.NoteChain(chainCheck(s, a.reporter.hostPaths))
 	a.updateEvents()
 	a.exitToRemount(s)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/node"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/token"
@@ -230,5 +231,28 @@ func TestUnwatchedNamespaces(t *testing.T) {
 	}
 	if messages := recorded.All(); len(messages) != 1 || !strings.HasPrefix(messages[0].Message, "namespaces ") {
 		t.Errorf("messages %+v, want one about namespaces", messages)
+	}
+}
+
+func TestChainCheck(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	s := node.Status{
+		At: start, Done: start.Add(10 * time.Second), Unread: true, Changes: []string{"/host/a"},
+		Problems: []node.Problem{
+			{Reason: node.WatchFailed, Message: "harmless"},
+			{Reason: node.InstallFailed, Message: "lock /host/a", Blocking: true},
+			{Reason: node.DiskFull, Message: "b", Blocking: true},
+		},
+	}
+	want := bypass.ChainCheck{
+		At: s.At, Done: s.Done, Repaired: true, Unread: true,
+		Reason: "InstallFailed: lock /a; DiskFull: b",
+	}
+	if got := chainCheck(s, strings.NewReplacer("/host", "")); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	s.Problems, s.Unread = nil, false
+	if got := chainCheck(s, strings.NewReplacer()); !got.Complete || got.Unread || got.Reason != "" {
+		t.Errorf("without a problem: %+v, want a complete chain", got)
 	}
 }

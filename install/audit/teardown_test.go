@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -357,8 +358,8 @@ func TestAReplacedSandboxOfARepairedPod(t *testing.T) {
 		var old *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			env.created = start.Add(-time.Hour)
-			env.options.Bypass.NoteChain(start, true, true, "")
-			env.options.Bypass.NoteChain(start.Add(time.Hour), true, false, "")
+			env.options.Bypass.NoteChain(bypass.ChainCheck{At: start, Complete: true, Repaired: true})
+			env.options.Bypass.NoteChain(bypass.ChainCheck{At: start.Add(time.Hour), Complete: true})
 			old = env.addSandbox(web)
 			env.put(web, running)
 		})

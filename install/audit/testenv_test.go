@@ -98,8 +98,8 @@ type fakeNamespace struct {
 // completeChain notes that the chain became complete at a time, by a repair, and stayed complete
 // for the next ten minutes.
 func (env *testEnv) completeChain(at time.Time) {
-	env.options.Bypass.NoteChain(at, true, true, "")
-	env.options.Bypass.NoteChain(at.Add(10*time.Minute), true, false, "")
+	env.options.Bypass.NoteChain(bypass.ChainCheck{At: at, Complete: true, Repaired: true})
+	env.options.Bypass.NoteChain(bypass.ChainCheck{At: at.Add(10 * time.Minute), Complete: true})
 }
 
 // startTestEnv starts an auditor in an environment that the functions have prepared.

@@ -22,7 +22,9 @@ const (
 	Gap      Kind = "gap"      // the sandbox was created while the chain was incomplete
 	Bypassed Kind = "bypassed" // the sandbox was created while the chain was complete
 	Optional Kind = "optional" // the settings do not insert the plugin into the chain
-	Unknown  Kind = "unknown"  // the creation time of the sandbox is unknown or ambiguous
+	// Unknown: the creation time of the sandbox is unknown or ambiguous, or the state of the chain at
+	// that time is unknown.
+	Unknown Kind = "unknown"
 )
 
 // Explain returns the reason why a pod has no ADD of the plugin, from the creation time of its
@@ -43,7 +45,7 @@ func (d *Detector) Explain(created time.Time) Cause {
 		}
 	}
 	d.mu.Lock()
-	last, open := d.history.lastComplete(), d.history.open
+	last, open := d.history.lastComplete(), d.history.open()
 	d.mu.Unlock()
 	if open && created.After(last) && d.options.Check != nil {
 		// The chain was complete at the last check before the sandbox was created. If it is still
@@ -66,14 +68,17 @@ func (d *Detector) Explain(created time.Time) Cause {
 // its sandbox.
 func (h *chainHistory) explain(created time.Time) Cause {
 	text := "the pod's sandbox was created at " + stamp(created)
-	last, complete := h.spanAt(created)
+	last, complete := h.periodAt(created)
 	switch {
-	case len(h.spans) == 0:
+	case len(h.periods) == 0:
 		return Cause{Early, text +
 			", and the agent has not found the plugin in the node's CNI chain yet"}
-	case created.Before(h.spans[0].from):
+	case created.Before(h.periods[0].from) && h.dropped:
+		return Cause{Unknown, text + ", and the agent has kept the states of the node's CNI chain " +
+			"only since " + stamp(h.periods[0].from)}
+	case created.Before(h.periods[0].from):
 		return Cause{Early, text + ", before the agent found the plugin in the node's CNI chain " +
-			"at " + stamp(h.spans[0].from)}
+			"at " + stamp(h.periods[0].from)}
 	case complete && created.Sub(last.from) < reloadTime:
 		return Cause{Early, fmt.Sprintf(
 			"%s, just after the plugin was added to the node's CNI chain (%s)", text,
@@ -83,20 +88,27 @@ func (h *chainHistory) explain(created time.Time) Cause {
 			"the runtime created the pod's sandbox at %s without calling the plugin, although the "+
 				"node's CNI chain had been complete since %s", stamp(created), stamp(last.from))}
 	}
-	return Cause{Gap, text + h.describeGap(last)}
+	gap := h.describeGap(last)
+	switch last.end {
+	case notRead:
+		return Cause{Unknown, text + ", while the agent could not read the node's CNI chain: " + gap}
+	case clockSet:
+		return Cause{Unknown, text + ", but the node's clock was set meanwhile, and the state of " +
+			"the node's CNI chain at that time is unknown: " + gap}
+	}
+	return Cause{Gap, text + ", while the node's CNI chain was incomplete: " + gap}
 }
 
-// describeGap describes the period after a span, when the chain was incomplete.
-func (h *chainHistory) describeGap(before span) string {
-	text := ", while the node's CNI chain was incomplete: it was last complete at " +
-		stamp(before.to)
-	for _, s := range h.spans {
-		if s.from.After(before.to) {
-			return text + ", and again at " + stamp(s.from)
+// describeGap describes the time after a period, when the chain was not known to be complete.
+func (h *chainHistory) describeGap(before period) string {
+	text := "it was last complete at " + stamp(before.to)
+	for _, p := range h.periods {
+		if p.from.After(before.to) {
+			return text + ", and again at " + stamp(p.from)
 		}
 	}
-	if h.problem != "" {
-		text += " (" + h.problem + ")"
+	if before.problem != "" {
+		text += " (" + before.problem + ")"
 	}
 	return text
 }

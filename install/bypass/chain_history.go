@@ -10,52 +10,94 @@ type span struct {
 	from, to time.Time
 }
 
-// chainHistory contains the spans in which the CNI chain was complete at each check, the oldest
-// first.
-type chainHistory struct {
-	spans   []span
-	open    bool   // the last span has not ended
-	problem string // of the last check that found an incomplete chain
+// A period is a span in which the chain was complete at each check.
+type period struct {
+	span
+	end     periodEnd // why the period has ended; empty if it has not
+	problem string    // of the last check between this period and the next one
 }
 
-// maxSpans is the maximum number of spans. A conflicting writer may end a span every few seconds.
-const maxSpans = 256
+// A periodEnd is the reason why a period has ended.
+type periodEnd string
 
-// note records the state of the chain at a time. If repaired is set, the chain was incomplete until
-// a repair, and a new span begins.
-func (h *chainHistory) note(at time.Time, complete, repaired bool, reason string) {
-	if !complete {
-		h.open, h.problem = false, reason
+const (
+	incomplete periodEnd = "incomplete" // a check found the chain incomplete
+	notRead    periodEnd = "not read"   // the chain could not be read
+	clockSet   periodEnd = "clock set"  // the node's clock was set
+)
+
+// chainHistory contains the periods in which the CNI chain was complete, the oldest first.
+type chainHistory struct {
+	periods []period
+	dropped bool // periods before the first one were dropped
+}
+
+// maxPeriods is the maximum number of periods. A conflicting writer may end a period every few
+// seconds.
+const maxPeriods = 256
+
+// open reports whether the last period has not ended.
+func (h *chainHistory) open() bool {
+	return len(h.periods) > 0 && h.periods[len(h.periods)-1].end == ""
+}
+
+// note records the result of a check.
+func (h *chainHistory) note(c ChainCheck) {
+	switch {
+	case c.Unread:
+		h.end(notRead, c.Reason)
 		return
+	case !c.Complete:
+		h.end(incomplete, c.Reason)
+		return
+	case c.Repaired:
+		h.end(incomplete, "")
 	}
-	if h.open && !repaired {
-		current := &h.spans[len(h.spans)-1]
-		if at.After(current.to) {
-			current.to = at
+	if h.open() {
+		current := &h.periods[len(h.periods)-1]
+		if c.At.After(current.to) {
+			current.to = c.At
 		}
 		return
 	}
-	if len(h.spans) == maxSpans {
-		h.spans = slices.Delete(h.spans, 0, 1)
+	if len(h.periods) == maxPeriods {
+		h.periods, h.dropped = slices.Delete(h.periods, 0, 1), true
 	}
-	h.spans, h.open = append(h.spans, span{at, at}), true
+	from := c.At
+	if !c.Done.IsZero() {
+		from = c.Done
+	}
+	h.periods = append(h.periods, period{span: span{from, from}})
+}
+
+// end ends the last period, if there is one. If the period has already ended because the chain could
+// not be read, an incomplete chain replaces this reason.
+func (h *chainHistory) end(reason periodEnd, problem string) {
+	if len(h.periods) == 0 {
+		return
+	}
+	last := &h.periods[len(h.periods)-1]
+	if last.end == "" || last.end == notRead {
+		last.end = reason
+	}
+	last.problem = problem
 }
 
 // lastComplete returns the last time when the chain was complete, or the zero time.
 func (h *chainHistory) lastComplete() time.Time {
-	if len(h.spans) == 0 {
+	if len(h.periods) == 0 {
 		return time.Time{}
 	}
-	return h.spans[len(h.spans)-1].to
+	return h.periods[len(h.periods)-1].to
 }
 
-// spanAt returns the last span that began at or before the time, and whether the span contains the
-// time.
-func (h *chainHistory) spanAt(at time.Time) (span, bool) {
-	for i := len(h.spans) - 1; i >= 0; i-- {
-		if s := h.spans[i]; !at.Before(s.from) {
-			return s, !at.After(s.to)
+// periodAt returns the last period that began at or before the time, and whether the period
+// contains the time.
+func (h *chainHistory) periodAt(at time.Time) (period, bool) {
+	for i := len(h.periods) - 1; i >= 0; i-- {
+		if p := h.periods[i]; !at.Before(p.from) {
+			return p, !at.After(p.to)
 		}
 	}
-	return span{}, false
+	return period{}, false
 }

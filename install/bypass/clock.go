@@ -46,6 +46,15 @@ func (c *clock) note(at time.Time, elapsed func() time.Duration) time.Duration {
 	return step
 }
 
+// now returns the present time by the clock that was read last, as if the clock had not been set
+// since the last reading. elapsed is the same function as in note.
+func (c *clock) now(elapsed func() time.Duration) time.Time {
+	if elapsed == nil {
+		return c.at.Add(time.Since(c.at))
+	}
+	return c.at.Add(elapsed() - c.elapsed)
+}
+
 // isAmbiguous reports whether the clock may have shown a time twice.
 func (c *clock) isAmbiguous(at time.Time) bool {
 	for _, r := range c.repeated {

@@ -25,7 +25,7 @@ func TestSetClock(t *testing.T) {
 		{"back: a time that occurs once, after the step", -hour / 2, 4000, bypass.Bypassed},
 		{"back to before the chain: a time that occurs twice", -2 * hour, -1000, bypass.Unknown},
 		{"forward: before the step", 2 * hour, 1000, bypass.Bypassed},
-		{"forward: a time that was skipped", 2 * hour, 2 * hour, bypass.Gap},
+		{"forward: a time that was skipped", 2 * hour, 2 * hour, bypass.Unknown},
 		{"forward: after the step", 2 * hour, 3*hour + 100, bypass.Bypassed},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestSetClock(t *testing.T) {
 				if elapsed > hour {
 					shown += row.step
 				}
-				d.NoteChain(at(shown), true, elapsed == 0, "")
+				d.NoteChain(bypass.ChainCheck{At: at(shown), Complete: true, Repaired: elapsed == 0})
 			}
 			if c := d.Explain(at(row.created)); c.Kind != row.kind {
 				t.Errorf("cause %s, want %s: %s", c.Kind, row.kind, c.Message)
@@ -53,14 +53,15 @@ func TestSetClock(t *testing.T) {
 func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	var elapsed time.Duration
 	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})
-	d.NoteChain(at(0), true, true, "")
+	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true, Repaired: true})
 	elapsed = 100 * time.Second
-	d.NoteChain(at(100), true, false, "")
+	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
 	if _, err := d.NoteBypass("shop/a", "a", at(90)); err != nil {
 		t.Fatal(err)
 	}
 	elapsed = 110 * time.Second
-	d.NoteChain(at(110-7200), true, false, "")
+	d.NoteChain(bypass.ChainCheck{At: at(110 - 7200), Complete: true})
+	elapsed = 120 * time.Second
 	if err := d.NoteAdd(at(120 - 7200)); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 func TestADDEndsAStoredBypassInTheFuture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bypass.json")
 	earlier := newDetector(t, bypass.Options{File: file})
-	earlier.NoteChain(at(7000), true, true, "")
+	earlier.NoteChain(bypass.ChainCheck{At: at(7000), Complete: true, Repaired: true})
 	if _, err := earlier.NoteBypass("shop/a", "a", at(7200)); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestADDEndsAStoredBypassInTheFuture(t *testing.T) {
 	if _, bypassed := d.Current(); !bypassed {
 		t.Fatal("the second detector has no bypass, want the stored one")
 	}
-	d.NoteChain(at(100), true, false, "")
+	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
 	if err := d.NoteAdd(at(110)); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestADDEndsAStoredBypassInTheFuture(t *testing.T) {
 func TestAnADDBeforeTheClockWasSetBackEndsNoBypass(t *testing.T) {
 	var elapsed time.Duration
 	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})
-	d.NoteChain(at(7200), true, true, "")
+	d.NoteChain(bypass.ChainCheck{At: at(7200), Complete: true, Repaired: true})
 	add := func(seconds int, wantBypassed bool) {
 		t.Helper()
 		if err := d.NoteAdd(at(seconds)); err != nil {
@@ -108,12 +109,73 @@ func TestAnADDBeforeTheClockWasSetBackEndsNoBypass(t *testing.T) {
 	}
 	add(7201, false)
 	elapsed = 10 * time.Second
-	d.NoteChain(at(10), true, false, "")
+	d.NoteChain(bypass.ChainCheck{At: at(10), Complete: true})
 	elapsed = 100 * time.Second
-	d.NoteChain(at(100), true, false, "")
+	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
 	if _, err := d.NoteBypass("shop/a", "a", at(90)); err != nil {
 		t.Fatal(err)
 	}
 	add(7201, true) // the same ADD again
 	add(110, false)
+}
+
+// TestAnOldADDEndsNoStoredBypass covers a clock that was set back while no agent was running: the
+// time of the last ADD, which was before the bypass, is in the future.
+func TestAnOldADDEndsNoStoredBypass(t *testing.T) {
+	for _, addFirst := range []bool{false, true} {
+		file := filepath.Join(t.TempDir(), "bypass.json")
+		earlier := newDetector(t, bypass.Options{File: file})
+		earlier.NoteChain(bypass.ChainCheck{At: at(7000), Complete: true})
+		if _, err := earlier.NoteBypass("shop/a", "a", at(7200)); err != nil {
+			t.Fatal(err)
+		}
+		var elapsed time.Duration
+		d := newDetector(t, bypass.Options{
+			File: file, Elapsed: func() time.Duration { return elapsed },
+		})
+		add := func(seconds int, wantBypassed bool) {
+			t.Helper()
+			if err := d.NoteAdd(at(seconds)); err != nil {
+				t.Fatal(err)
+			}
+			if b, bypassed := d.Current(); bypassed != wantBypassed {
+				t.Errorf("after the ADD at %d s: bypassed %t, want %t: %v", seconds, bypassed, wantBypassed, b)
+			}
+		}
+		if addFirst {
+			add(7100, true)
+		}
+		d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
+		elapsed = 20 * time.Second
+		add(7100, true)
+		add(7100, true)
+		add(119, false)
+	}
+}
+
+// TestKnownPodsAreNotCountedAgainAfterTheClockWasSetBack checks that the creation times of pods,
+// which do not change when the clock is set, are compared with each other.
+func TestKnownPodsAreNotCountedAgainAfterTheClockWasSetBack(t *testing.T) {
+	var elapsed time.Duration
+	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})
+	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true})
+	elapsed = 100 * time.Second
+	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
+	note := func(pod string, created int, want bool) {
+		t.Helper()
+		isNew, err := d.NoteBypass("shop/"+pod, pod, at(created))
+		if err != nil || isNew != want {
+			t.Errorf("pod %s: new: %t, error %v; want new: %t", pod, isNew, err, want)
+		}
+	}
+	note("a", 85, true)
+	note("b", 90, true)
+	elapsed = 110 * time.Second
+	d.NoteChain(bypass.ChainCheck{At: at(90), Complete: true}) // set back by 20 s
+	note("a", 85, false)
+	note("b", 90, false)
+	note("c", 200, true)
+	if b, _ := d.Current(); b.Pods != 3 || !b.Created.Equal(at(200)) {
+		t.Errorf("bypass %+v, want 3 pods, the last one created at 200 s", b)
+	}
 }

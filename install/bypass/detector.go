@@ -45,8 +45,10 @@ type Detector struct {
 	clock   clock
 	history chainHistory
 	current *Bypass // nil if there is none
+	// bypassedAt is current.Created by the present clock, if current is not nil.
+	bypassedAt time.Time
 	// lastAdd is the last argument of NoteAdd, and correctedAdd is the same time by the present
-	// clock.
+	// clock, or zero if this is unknown.
 	lastAdd, correctedAdd time.Time
 }
 
@@ -97,33 +99,64 @@ func New(o Options) (*Detector, error) {
 	if err != nil {
 		return d, fmt.Errorf("read the bypass that an earlier agent stored: %w", err)
 	}
-	d.current = &stored
+	d.current, d.bypassedAt = &stored, stored.Created
 	return d, nil
 }
 
-// NoteChain records whether the chain was complete at a time. If repaired is set, the chain was
-// incomplete until a repair at this time. reason is the problem of an incomplete chain.
+// A ChainCheck is the result of a check of the node's CNI chain, and of its repair.
+type ChainCheck struct {
+	// At is the time when the check began.
+	At time.Time
+	// Done is the time when the check and the repair ended; At if it is zero. A period in which the
+	// chain is complete begins at this time.
+	Done time.Time
+	// Complete is set if the chain was complete, or is complete after the repair.
+	Complete bool
+	// Repaired is set if the chain was incomplete until a repair by this check.
+	Repaired bool
+	// Unread is set if the chain could not be read, so that it is unknown whether it was complete.
+	// Complete is not set.
+	Unread bool
+	// Reason is the problem if Complete is not set.
+	Reason string
+}
+
+// NoteChain records the result of a check.
 //
 // If the node's clock was set since the last call, earlier times are not compared with later ones:
 // a new period begins. If the clock was set back, the times of a current bypass and of the last ADD
 // are corrected, so that a later ADD ends the bypass, and an earlier one does not.
-func (d *Detector) NoteChain(at time.Time, complete, repaired bool, reason string) {
+func (d *Detector) NoteChain(c ChainCheck) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.clock.at.IsZero() && d.current != nil && d.current.Created.After(at) {
-		// The clock was set back since an earlier agent detected the bypass.
-		d.current.Created = at.Round(0)
-	}
-	if step := d.clock.note(at, d.options.Elapsed); step != 0 {
-		d.history.open = false
-		if step < 0 && d.current != nil {
-			d.current.Created = d.current.Created.Add(step)
+	if d.clock.at.IsZero() {
+		if d.current != nil && d.current.Created.After(c.At) {
+			// The clock was set back since an earlier agent detected the bypass.
+			d.current.Created = c.At.Round(0)
+			d.bypassedAt = d.current.Created
 		}
-		if step < 0 && d.correctedAdd.After(at) {
+		d.discardFutureAdd(c.At)
+	}
+	if step := d.clock.note(c.At, d.options.Elapsed); step != 0 {
+		if d.history.open() {
+			d.history.end(clockSet, "")
+		}
+		if step < 0 {
+			d.bypassedAt = d.bypassedAt.Add(step)
+		}
+		if step < 0 && d.correctedAdd.After(c.At) {
 			d.correctedAdd = d.correctedAdd.Add(step)
 		}
 	}
-	d.history.note(at, complete, repaired, reason)
+	d.history.note(c)
+}
+
+// discardFutureAdd discards the time of the last ADD if it is later than now: an earlier agent ran
+// during the ADD, and the clock was set back since. The caller holds d.mu.
+func (d *Detector) discardFutureAdd(now time.Time) {
+	if d.correctedAdd.After(now.Add(reloadTime)) {
+		d.correctedAdd = time.Time{}
+	}
 }
 
 // Current returns the current bypass, and whether there is one.
@@ -141,7 +174,7 @@ func (d *Detector) Current() (Bypass, bool) {
 // before that pod's. If the bypass cannot be stored for the next agent, it returns an error.
 func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
-	last, _ := d.history.spanAt(created)
+	last, _ := d.history.periodAt(created)
 	next := Bypass{Pod: pod, UID: uid, Created: created, Since: last.from, Pods: 1}
 	if d.current != nil {
 		if d.current.UID == uid || created.Before(d.current.Created) {
@@ -150,7 +183,7 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 		}
 		next.Pods = d.current.Pods + 1
 	}
-	d.current = &next
+	d.current, d.bypassedAt = &next, created
 	err = d.save()
 	d.mu.Unlock()
 	d.notifyChanged()
@@ -158,14 +191,19 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 }
 
 // NoteAdd records that the plugin completed its latest ADD at a time. If this time is at least
-// reloadTime after the last bypass, the runtime uses the chain again, and the bypass ends. If the
+// reloadTime after the last bypass, the runtime uses the chain again, and the bypass ends. A time in
+// the future at the first call is from before the clock was set back, and proves nothing. If the
 // end cannot be stored for the next agent, NoteAdd returns an error.
 func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Lock()
 	if !at.Equal(d.lastAdd) {
+		isFirst := d.lastAdd.IsZero()
 		d.lastAdd, d.correctedAdd = at, at
+		if isFirst && !d.clock.at.IsZero() {
+			d.discardFutureAdd(d.clock.now(d.options.Elapsed))
+		}
 	}
-	if d.current == nil || d.correctedAdd.Before(d.current.Created.Add(reloadTime)) {
+	if d.current == nil || d.correctedAdd.Before(d.bypassedAt.Add(reloadTime)) {
 		d.mu.Unlock()
 		return nil
 	}

@@ -28,13 +28,13 @@ func newDetector(t *testing.T, o bypass.Options) *bypass.Detector {
 func TestCauseIsDecidedByTimes(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
 	for s := 100; s <= 200; s += 10 {
-		d.NoteChain(at(s), true, s == 100, "")
+		d.NoteChain(bypass.ChainCheck{At: at(s), Complete: true, Repaired: s == 100})
 	}
 	for s := 210; s < 300; s += 10 {
-		d.NoteChain(at(s), false, false, "ReadOnlyFileSystem: conf")
+		d.NoteChain(bypass.ChainCheck{At: at(s), Reason: "ReadOnlyFileSystem: conf"})
 	}
 	for s := 300; s <= 500; s += 10 {
-		d.NoteChain(at(s), true, s == 300 || s == 400, "")
+		d.NoteChain(bypass.ChainCheck{At: at(s), Complete: true, Repaired: s == 300 || s == 400})
 	}
 	for _, row := range []struct {
 		created time.Time
@@ -84,9 +84,83 @@ func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 	if c := d.Explain(at(0)); c.Kind != bypass.Early {
 		t.Errorf("before any check: cause %+v, want early", c)
 	}
-	d.NoteChain(at(1), false, false, "NoNetworkConfiguration")
+	d.NoteChain(bypass.ChainCheck{At: at(1), Reason: "NoNetworkConfiguration"})
 	if c := d.Explain(at(2)); c.Kind != bypass.Early {
 		t.Errorf("after a check of an incomplete chain: cause %+v, want early", c)
+	}
+}
+
+// TestAPeriodBeginsAfterTheRepair covers a first installation that takes ten seconds.
+func TestAPeriodBeginsAfterTheRepair(t *testing.T) {
+	d := newDetector(t, bypass.Options{})
+	d.NoteChain(bypass.ChainCheck{At: at(0), Done: at(10), Complete: true, Repaired: true})
+	d.NoteChain(bypass.ChainCheck{At: at(60), Done: at(65), Complete: true})
+	for created, want := range map[int]bypass.Kind{
+		7: bypass.Early, 11: bypass.Early, 16: bypass.Bypassed, 60: bypass.Bypassed,
+	} {
+		if c := d.Explain(at(created)); c.Kind != want {
+			t.Errorf("created at %d s: cause %+v, want %s", created, c, want)
+		}
+	}
+}
+
+// TestOnlyAChainThatWasReadIsIncomplete checks that the cause is unknown for times at which nobody
+// has found the chain incomplete.
+func TestOnlyAChainThatWasReadIsIncomplete(t *testing.T) {
+	complete := func(s int) bypass.ChainCheck { return bypass.ChainCheck{At: at(s), Complete: true} }
+	for name, row := range map[string]struct {
+		checks []bypass.ChainCheck
+		kind   bypass.Kind // of a pod that was created at 150 s
+		words  string
+	}{
+		"incomplete": {
+			[]bypass.ChainCheck{complete(100), {At: at(140), Reason: "NotChainable: a"}},
+			bypass.Gap, "chain was incomplete: it was last complete at 2026-01-01T12:01:40Z (NotChainable: a)",
+		},
+		"the journal cannot be locked": {
+			[]bypass.ChainCheck{complete(100), {At: at(140), Unread: true, Reason: "InstallFailed: lock"}},
+			bypass.Unknown, "could not read the node's CNI chain: it was last complete at 2026-01-01T12:01:40Z (InstallFailed: lock)",
+		},
+		"the chain cannot be read, and is complete again": {
+			[]bypass.ChainCheck{complete(100), {At: at(140), Unread: true}, complete(200)},
+			bypass.Unknown, "and again at 2026-01-01T12:03:20Z",
+		},
+		"the chain cannot be read, and is then repaired": {
+			[]bypass.ChainCheck{
+				complete(100),
+				{At: at(140), Unread: true},
+				{At: at(200), Complete: true, Repaired: true},
+			},
+			bypass.Gap, "was incomplete",
+		},
+		"the chain cannot be read, and is then incomplete": {
+			[]bypass.ChainCheck{complete(100), {At: at(140), Unread: true}, {At: at(145)}},
+			bypass.Gap, "was incomplete",
+		},
+	} {
+		var elapsed time.Duration
+		d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})
+		for _, c := range row.checks {
+			elapsed = c.At.Sub(noon)
+			d.NoteChain(c)
+		}
+		if c := d.Explain(at(150)); c.Kind != row.kind || !strings.Contains(c.Message, row.words) {
+			t.Errorf("%s: cause %+v, want %s with %q", name, c, row.kind, row.words)
+		}
+	}
+}
+
+// TestDroppedPeriodsAreUnknown covers a conflicting writer that ends more periods than are kept.
+func TestDroppedPeriodsAreUnknown(t *testing.T) {
+	d := newDetector(t, bypass.Options{})
+	const periods = 300
+	for i := range periods {
+		d.NoteChain(bypass.ChainCheck{At: at(10 * i), Complete: true, Repaired: true})
+	}
+	for created, want := range map[int]bypass.Kind{15: bypass.Unknown, 10*periods - 15: bypass.Gap} {
+		if c := d.Explain(at(created)); c.Kind != want {
+			t.Errorf("created at %d s: cause %+v, want %s", created, c, want)
+		}
 	}
 }
 
@@ -94,8 +168,8 @@ func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 // if the setting chained is false.
 func TestNothingIsABypassIfThePluginIsOptional(t *testing.T) {
 	d := newDetector(t, bypass.Options{Optional: true})
-	d.NoteChain(at(0), true, true, "")
-	d.NoteChain(at(100), true, false, "")
+	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true, Repaired: true})
+	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
 	if c := d.Explain(at(50)); c.Kind != bypass.Optional ||
 		!strings.Contains(c.Message, "chained is false") {
 		t.Errorf("cause %+v, want optional, because chained is false", c)
@@ -110,12 +184,12 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 		readings := 0
 		d = newDetector(t, bypass.Options{Check: func() {
 			readings++
-			d.NoteChain(at(20), complete, false, "removed")
+			d.NoteChain(bypass.ChainCheck{At: at(20), Complete: complete, Reason: "removed"})
 		}})
 		if d.Explain(at(5)); readings != 0 {
 			t.Error("Explain called Check before the first NoteChain")
 		}
-		d.NoteChain(at(0), true, true, "")
+		d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true, Repaired: true})
 		want := bypass.Gap
 		if complete {
 			want = bypass.Bypassed
@@ -134,8 +208,8 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	changes := 0
 	o := bypass.Options{File: path, Changed: func() { changes++ }}
 	d := newDetector(t, o)
-	d.NoteChain(at(0), true, true, "")
-	d.NoteChain(at(100), true, false, "")
+	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true, Repaired: true})
+	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
 	noteBypass := func(d *bypass.Detector, uid string, created time.Time, want bool) {
 		t.Helper()
 		if isNew, err := d.NoteBypass("shop/"+uid, uid, created); err != nil || isNew != want {

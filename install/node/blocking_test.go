@@ -3,8 +3,10 @@ package node_test
 import (
 	"cmp"
 	"errors"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -52,6 +54,49 @@ func TestWithoutABlockingProblemPodsGetThePlugin(t *testing.T) {
 	})
 	if unblocked == 0 {
 		t.Error("every directory had a blocking problem, want some without")
+	}
+}
+
+// TestStatusTellsWhenTheChainWasComplete covers an insertion that takes ten seconds.
+func TestStatusTellsWhenTheChainWasComplete(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	start := time.Unix(1_000_000, 0)
+	now := start
+	tn.settings.ReadyToInsert = func() error { now = now.Add(10 * time.Second); return nil }
+	s := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }}).Reconcile(t.Context())
+	tn.mustBeInstalled(s)
+	if !s.At.Equal(start) || !s.Done.Equal(start.Add(10*time.Second)) || s.Unread {
+		t.Errorf("at %v, done %v, unread %t; want %v, 10 s later and false", s.At, s.Done, s.Unread, start)
+	}
+}
+
+// TestStatusTellsThatTheChainCouldNotBeRead checks that a chain that was not read is not reported as
+// an incomplete one.
+func TestStatusTellsThatTheChainCouldNotBeRead(t *testing.T) {
+	for name, row := range map[string]struct {
+		before func(tn *testNode)
+		unread bool
+	}{
+		"the journal cannot be read": {func(tn *testNode) {
+			tn.put("state/journal.json", `{"version":99}`)
+		}, true},
+		"the directory cannot be read": {func(tn *testNode) {
+			tn.must(os.RemoveAll(tn.path("conf")))
+			tn.put("conf", "")
+		}, true},
+		"the directory is missing": {func(tn *testNode) { tn.must(os.RemoveAll(tn.path("conf"))) }, false},
+		"the executable is missing": {func(tn *testNode) {
+			tn.remove("image/v1")
+		}, false},
+	} {
+		tn := newTestNode(t)
+		tn.put("conf/10-a.conflist", list("calico"))
+		row.before(tn)
+		if s := tn.reconcile(); s.Installed() || s.Unread != row.unread {
+			t.Errorf("%s: installed %t, unread %t, want false and %t; problems %v", name, s.Installed(), s.Unread,
+				row.unread, s.Problems)
+		}
 	}
 }
 

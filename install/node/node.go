@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -87,7 +88,7 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	n.reconcileLock.Lock()
 	defer n.reconcileLock.Unlock()
 	s := n.currentSettings()
-	status := Status{At: n.now()}
+	status := Status{At: n.now(), Unread: true}
 	if err := n.withLock(ctx, s, func(j *journal.Journal, damage, readOnly error) error {
 		if damage != nil {
 			status.add(newProblem(JournalDamaged, false, "%v", damage))
@@ -96,11 +97,13 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 			n.addHarmless(&status, fmt.Errorf("no journal entry can be added, "+
 				"so the plugin is not inserted into further files: %w", readOnly))
 		}
+		status.Unread = false
 		n.converge(s, j, &status)
 		return nil
 	}); err != nil {
 		status.add(problemOf(err))
 	}
+	status.Done = n.now()
 	n.directories.check(s, &status)
 	n.totals.Reconciliations++
 	n.totals.Changes += uint64(len(status.Changes))
@@ -186,6 +189,7 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 	for range maxAttempts {
 		var found Actual
 		if found, err = n.readState(s, j); err != nil {
+			status.Unread = !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errGone)
 			break
 		}
 		status.incomplete = n.invalidFiles.markIncomplete(status.At, found.Files, n.wasInstalled)

@@ -10,6 +10,12 @@ import (
 type Status struct {
 	// At is the time when the reconciliation began; zero before the first one.
 	At time.Time
+	// Done is the time when the last change had been made, or when it was known that none was
+	// necessary.
+	Done time.Time
+	// Unread is set if the configurations could not be read, so that it is unknown whether runtimes
+	// use the plugin. Then a problem is blocking.
+	Unread bool
 	// Primary is the name of the file that runtimes use; empty if there is none.
 	Primary string
 	// Plugins is the chain in this file before the reconciliation; nil if it cannot be read.
