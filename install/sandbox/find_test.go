@@ -484,24 +484,42 @@ func TestEndedSandbox(t *testing.T) {
 		name    string
 		prepare func(n *node, p sandbox.Pod)
 		want    bool
+		reason  string // part of the reason
 	}{
-		{"without a record", func(*node, sandbox.Pod) {}, false},
+		{"without a record", func(*node, sandbox.Pod) {}, false, ""},
 		{"the namespace has ended", func(n *node, p sandbox.Pod) {
 			n.record(t, p, "c1", "/var/run/netns/gone")
-		}, true},
+		}, true, ""},
 		{"the path belongs to another pod now", func(n *node, p sandbox.Pod) {
 			path := n.link(t, netnstest.New(t), "cni-1")
 			n.record(t, p, "c1", path)
 			p.Name, p.UID = "another", "3b8d5f0e-9a51-4c79-8f5c-2f1f4b1d0c77"
 			n.record(t, p, "c2", path)
-		}, true},
+		}, true, ""},
 		{"the namespace cannot be reached", func(n *node, p sandbox.Pod) {
 			n.record(t, p, "c1", "/somewhere/else")
-		}, false},
+		}, false, ""},
+		{"the process has ended", func(n *node, p sandbox.Pod) {
+			n.record(t, p, "c1", "/proc/7/ns/net")
+		}, true, ""},
+		{"the process belongs to no pod", func(n *node, p sandbox.Pod) {
+			n.cgroupFile(t, 7, "0::/system.slice\n")
+			n.record(t, p, "c1", "/proc/7/ns/net")
+		}, true, ""},
+		{"the cgroup of the process cannot be read", func(n *node, p sandbox.Pod) {
+			if err := os.MkdirAll(filepath.Join(n.proc, "7/cgroup"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			n.record(t, p, "c1", "/proc/7/ns/net")
+		}, false, "the pod of a process is unknown: read"},
+		{"the cgroup of the process is too long", func(n *node, p sandbox.Pod) {
+			n.cgroupFile(t, 7, "0::/"+strings.Repeat("a", 16<<10))
+			n.record(t, p, "c1", "/proc/7/ns/net")
+		}, false, "whether /proc/7/ns/net belongs to a process of the pod: "},
 		{"one of two namespaces cannot be reached", func(n *node, p sandbox.Pod) {
 			n.record(t, p, "c1", "/somewhere/else")
 			n.record(t, p, "c2", "/var/run/netns/gone")
-		}, false},
+		}, false, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			n, p := newNode(t), newPod()
@@ -509,6 +527,9 @@ func TestEndedSandbox(t *testing.T) {
 			_, missing := n.finder().Find(t.Context(), []sandbox.Pod{p})
 			if len(missing) != 1 || missing[p].Ended != row.want {
 				t.Errorf("missing %+v, want one pod with Ended %v", missing, row.want)
+			}
+			if reason := missing[p].Err.Error(); !strings.Contains(reason, row.reason) {
+				t.Errorf("missing because of %q, want a reason with %q", reason, row.reason)
 			}
 		})
 	}

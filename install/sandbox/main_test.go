@@ -52,6 +52,19 @@ func (n *node) process(t testing.TB, pidOnNode, pid int) {
 	}
 }
 
+// cgroupFile adds a process with only a cgroup file to the node's /proc.
+func (n *node) cgroupFile(t testing.TB, pidOnNode int, text string) {
+	t.Helper()
+	dir := filepath.Join(n.proc, strconv.Itoa(pidOnNode))
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "cgroup"), []byte(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // finder returns a finder. Its directory of network namespaces has another path than on the node.
 func (n *node) finder() *sandbox.Finder {
 	return sandbox.New(sandbox.Options{

@@ -32,15 +32,21 @@ func (d procDir) namespace(pid int) (netns.ID, error) {
 	return id, err
 }
 
-// podOf returns the UID of the pod of a process; empty if there is none, the process has ended, or
-// its cgroup file is too long.
-func (d procDir) podOf(pid int) string {
+// podOf returns the UID of the pod of a process; empty if there is none, or the process has ended.
+// With an error, for example because the cgroup file is too long, the pod is unknown.
+func (d procDir) podOf(pid int) (uid string, err error) {
 	var buf [16 << 10]byte // 13 hierarchies with paths of 1 KiB
-	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/cgroup", buf[:])
-	if err != nil || n == len(buf) { // the missing end of a longer file might change the result
-		return ""
+	file := string(d) + "/" + strconv.Itoa(pid) + "/cgroup"
+	n, err := readSmall(file, buf[:])
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return "", nil
+	case err != nil:
+		return "", err
+	case n == len(buf): // the missing end of a longer file might change the result
+		return "", fmt.Errorf("%s is too long: allowed are %d bytes", file, len(buf)-1)
 	}
-	return podOf(string(buf[:n]))
+	return podOf(string(buf[:n])), nil
 }
 
 // startTime returns the start time of a process in ticks since the boot of the node.
@@ -65,10 +71,15 @@ func parseStartTime(stat []byte) (uint64, error) {
 }
 
 // confirms reports whether a process of the pod still has the process ID in the sandbox's path:
-// process IDs are reused. It returns true for a sandbox at a path outside /proc.
+// process IDs are reused. It returns true for a sandbox at a path outside /proc, and false if the pod
+// of the process is unknown.
 func (d procDir) confirms(s Sandbox) bool {
 	pid, ok := d.process(s.Path)
-	return !ok || d.podOf(pid) == s.Pod.UID
+	if !ok {
+		return true
+	}
+	uid, err := d.podOf(pid)
+	return err == nil && uid == s.Pod.UID
 }
 
 // process returns the process ID in a path of the form PID/ns/net below d. It returns false for

@@ -121,7 +121,12 @@ func (s *search) localPath(c candidate) (string, error) {
 			"nor the file /proc/PID/ns/net of a process", c.path)
 	case s.proc == "":
 		return "", fmt.Errorf("%s is in /proc, which is not searched", c.path)
-	case s.proc.podOf(pid) != c.pod.UID:
+	}
+	uid, err := s.proc.podOf(pid)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("it is unknown whether %s belongs to a process of the pod: %w", c.path, err)
+	case uid != c.pod.UID:
 		return "", otherPodError{
 			fmt.Errorf("%s does not belong to a process of the pod", c.path),
 		}

@@ -53,12 +53,16 @@ func (s *search) searchProc() {
 		wanted[p.UID] = true
 	}
 	best, errs := map[string]processNetns{}, map[string]error{} // by UID
+	var unknown error                                           // of the last process whose pod is unknown
 	for _, pid := range pids {
 		if err := s.ctx.Err(); err != nil {
 			s.addError(errorIn(Proc, err))
 			return
 		}
-		uid := s.proc.podOf(pid)
+		uid, err := s.proc.podOf(pid)
+		if err != nil {
+			unknown = err
+		}
 		if !wanted[uid] {
 			continue
 		}
@@ -78,6 +82,8 @@ func (s *search) searchProc() {
 		switch {
 		case ok:
 			err = checkAddress(n, p)
+		case err == nil && unknown != nil:
+			err = fmt.Errorf("no process of the pod was found, and the pod of a process is unknown: %w", unknown)
 		case err == nil:
 			err = errors.New("the pod has no process")
 		}
@@ -126,10 +132,13 @@ func (s *search) netnsOf(
 	if n.startTime, err = s.proc.startTime(pid); err != nil {
 		return n, err
 	}
+	now, err := s.proc.podOf(pid)
 	switch {
 	case s.isHostOrOwn(n.id):
 		return n, errors.New("it is in the namespace of the node or of this process")
-	case s.proc.podOf(pid) != uid:
+	case err != nil:
+		return n, err
+	case now != uid:
 		return n, errors.New("it has ended") // another process may have its PID now
 	}
 	if path, ok := mounts()[n.id]; ok {
