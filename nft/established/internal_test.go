@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -39,6 +41,11 @@ func TestConnectionsWithoutADestroyedSocketInTheReport(t *testing.T) {
 
 // TestNothingIsLookedUpAfterTheDeadline verifies that the limit of time includes lookups.
 func TestNothingIsLookedUpAfterTheDeadline(t *testing.T) {
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(socket) }()
 	past := time.Now().Add(-time.Second)
 	e := evaluator{deadline: past} // without a handle
 	if name := e.device(netip.MustParseAddr("192.0.2.1")); name != "" {
