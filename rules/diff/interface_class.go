@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -114,9 +115,9 @@ func (c *interfaceClasses) addRest(m *meter) {
 	}
 }
 
-// nameBytes contains the bytes of interface names: the usual ones first, and then all others, except
+// nameBytes returns the bytes of interface names: the usual ones first, and then all others, except
 // the bytes that no name contains.
-var nameBytes = func() string {
+var nameBytes = sync.OnceValue(func() string {
 	usual := "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	others := ""
 	for b := 1; b <= math.MaxUint8; b++ {
@@ -125,7 +126,7 @@ var nameBytes = func() string {
 		}
 	}
 	return usual + others
-}()
+})
 
 // unusedName returns an interface name that has the prefix, that no rule contains, and that no rule
 // matches by a longer prefix.
@@ -133,10 +134,11 @@ func (c *interfaceClasses) unusedName(prefix string, m *meter) (string, bool) {
 	isFree := func(name string) bool {
 		return !c.named[name] && name != loopback && isInterfaceName(name)
 	}
+	bytes := nameBytes()
 	for queue := []string{prefix}; len(queue) > 0; queue = queue[1:] {
-		for i := range len(nameBytes) {
+		for i := range len(bytes) {
 			m.step()
-			name := queue[0] + nameBytes[i:i+1]
+			name := queue[0] + bytes[i:i+1]
 			switch {
 			case len(name) > maxNameLen || c.prefixed[name]:
 				// The name is too long, or it is a longer prefix in the rules.
