@@ -174,8 +174,14 @@ const (
 // could exhaust the memory of the reader.
 const maxReadSize = 64 << 20
 
+// requestSize is counted against maxReadSize for each request of a read. Without it, a process of
+// the pod that adds many empty tables or sets, each of which needs a request, could occupy the
+// reader for minutes. A read has at most 16,384 requests.
+const requestSize = 4 << 10
+
 // errTooLong is the error if maxReadSize is exceeded.
-var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB")
+var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB, or have too many tables" +
+	" or sets")
 
 // errBusy is the error if the ruleset changes during every attempt to read it.
 var errBusy = errors.New("the nftables ruleset changed during every attempt to read it:" +

@@ -67,10 +67,11 @@ type tableReader struct {
 	conn        *conn
 	tables      []foundTable
 	expected    *expectation
-	remaining   int // bytes that may still be read; see maxReadSize
+	remaining   int // bytes that may still be read; see maxReadSize and requestSize
 	budget      int // see maxExpansion
 	interrupted bool
 	errs        []error
+	lastFound   int // index of the table that find returned last
 }
 
 // dump is like [conn.dump], but stops calling visit when the size of all objects exceeds the limit.
@@ -78,6 +79,10 @@ func (r *tableReader) dump(
 	msg int, family rules.Family, attrs func(*messages), visit func(family uint8, a attributes),
 ) {
 	if r.remaining < 0 {
+		return
+	}
+	if r.remaining -= requestSize; r.remaining < 0 {
+		r.errs = append(r.errs, errTooLong)
 		return
 	}
 	interrupted, err := r.conn.dump(msg, family, attrs, func(family uint8, a attributes) {
@@ -93,16 +98,29 @@ func (r *tableReader) dump(
 }
 
 // find returns the table with the name and the kernel's number of the family, or nil if there is
-// none.
+// none. The kernel lists the chains in the order of their tables.
 func (r *tableReader) find(family uint8, name string) *foundTable {
 	f, known := decodeFamily(family)
-	i := slices.IndexFunc(r.tables, func(t foundTable) bool {
-		return known && t.Family == f && t.Name == name
+	i, ok := indexFrom(r.lastFound, len(r.tables), func(i int) bool {
+		return known && r.tables[i].Family == f && r.tables[i].Name == name
 	})
-	if i < 0 {
+	if !ok {
 		return nil
 	}
+	r.lastFound = i
 	return &r.tables[i]
+}
+
+// indexFrom returns the first of n indexes for which is returns true, beginning with start and
+// continuing with 0 after the last one. It finds elements that are searched in their order in
+// constant time on average.
+func indexFrom(start, n int, is func(int) bool) (index int, ok bool) {
+	for k := range n {
+		if i := (start + k) % n; is(i) {
+			return i, true
+		}
+	}
+	return 0, false
 }
 
 // readChains adds the chains of all tables, without their rules.
@@ -152,18 +170,28 @@ func (r *tableReader) readSets(t *foundTable) decodedSets {
 
 // readRules adds the rules to the chains of a table.
 func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
-	t.UnusedSets = slices.Clone(t.namedSets) // removeUsedSets removes the used ones
-	var chain *rules.Chain                   // of the previous rule
+	unused := make(map[string]bool, len(t.namedSets))
+	for _, name := range t.namedSets {
+		unused[name] = true
+	}
+	var chain *rules.Chain // of the previous rule
+	last := 0              // its index
 	var raw []rawRule
 	r.dump(unix.NFT_MSG_GETRULE, t.Family, t.addTableName(unix.NFTA_RULE_TABLE),
 		func(_ uint8, a attributes) {
 			if chain == nil || !a.HasText(unix.NFTA_RULE_CHAIN, chain.Name) {
-				chain = t.Chain(a.Text(unix.NFTA_RULE_CHAIN))
+				chain = nil
+				i, ok := indexFrom(last, len(t.Chains), func(i int) bool {
+					return a.HasText(unix.NFTA_RULE_CHAIN, t.Chains[i].Name)
+				})
+				if ok {
+					chain, last = &t.Chains[i], i
+				}
 			}
 			if chain == nil || !a.HasText(unix.NFTA_RULE_TABLE, t.Name) {
 				return
 			}
-			t.removeUsedSets(a.Get(unix.NFTA_RULE_EXPRESSIONS))
+			deleteUsedSets(unused, a.Get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splitsRules {
 				raw = append(raw, rawRule{
 					chain: chain, attrs: slices.Clone(a), indexScope: r.conn.indexScope,
@@ -176,6 +204,11 @@ func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 			}
 			chain.Rules = append(chain.Rules, rule)
 		})
+	for _, name := range t.namedSets {
+		if unused[name] {
+			t.UnusedSets = append(t.UnusedSets, name)
+		}
+	}
 	decodeRaw(t.Family, sets, raw, &r.budget)
 }
 

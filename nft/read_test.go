@@ -2,6 +2,7 @@ package nft
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -181,6 +182,43 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	}
 }
 
+// TestRequestsOfAReadAreLimited checks that a pod cannot occupy a process that reads its rules by
+// many empty sets or tables, each of which needs requests.
+func TestRequestsOfAReadAreLimited(t *testing.T) {
+	t.Parallel()
+	many := func(format string) string {
+		var b strings.Builder
+		for i := range 100 {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"sets":   "table inet sluice { " + many("set s%d { type ipv4_addr; }; ") + "}",
+		"tables": many("table inet t%d { }\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			load(t, ns, text)
+			withConn(t, ns, func(c *conn) error {
+				for limit, want := range map[int]error{
+					50 * requestSize: errTooLong, 400 * requestSize: nil,
+				} {
+					c.maxSize = limit
+					tables, _, err := c.listTables(nil)
+					if err != nil {
+						return err
+					}
+					if _, _, err := c.readTables(tables, newExpectation(nil), nil); !errors.Is(err, want) {
+						t.Errorf("with a limit of %d bytes: error %v, want %v", limit, err, want)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // TestRulesAreReadOnlyUpToTheLimit checks that a pod cannot exhaust the memory of a process that
 // reads its rules.
 func TestRulesAreReadOnlyUpToTheLimit(t *testing.T) {
@@ -192,7 +230,7 @@ func TestRulesAreReadOnlyUpToTheLimit(t *testing.T) {
 		for _, row := range []struct {
 			limit int
 			want  error
-		}{{10 << 10, errTooLong}, {100 << 10, nil}} {
+		}{{30 << 10, errTooLong}, {100 << 10, nil}} {
 			c.maxSize = row.limit
 			found, err := c.findSluiceTable()
 			if err != nil {

@@ -1,10 +1,6 @@
 package nft
 
-import (
-	"slices"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // setNameAttribute returns the attribute with the name of a set in expressions of the given name.
 // ok reports whether such expressions refer to a set.
@@ -20,10 +16,10 @@ func setNameAttribute(expression string) (attr uint16, ok bool) {
 	return 0, false
 }
 
-// removeUsedSets removes the sets that the expressions of a rule use from UnusedSets. It also
-// considers expressions that the model cannot represent.
-func (t *foundTable) removeUsedSets(expressions attributes) {
-	if len(t.UnusedSets) == 0 {
+// deleteUsedSets deletes the sets that the expressions of a rule use from unused. It also considers
+// expressions that the model cannot represent.
+func deleteUsedSets(unused map[string]bool, expressions attributes) {
+	if len(unused) == 0 {
 		return
 	}
 	expressions.Each(func(_ uint16, value []byte) {
@@ -32,7 +28,6 @@ func (t *foundTable) removeUsedSets(expressions attributes) {
 		if !ok {
 			return
 		}
-		name := attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(attr)
-		t.UnusedSets = slices.DeleteFunc(t.UnusedSets, func(s string) bool { return s == name })
+		delete(unused, attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(attr))
 	})
 }
