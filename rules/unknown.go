@@ -1,9 +1,5 @@
 package rules
 
-import (
-	"slices"
-)
-
 // Unknown is a condition or an action that the model does not support. It implements both [Match]
 // and [Action].
 //
@@ -121,25 +117,3 @@ func (Unknown) action()     {}
 
 // String returns the text of the unsupported expression.
 func (m Unknown) String() string { return "unknown(" + m.Text + ")" }
-
-// UsesUnknown reports whether the rule has an unsupported part, or looks up a list that is not part
-// of the rules (see [MatchListed]).
-func (r *Rule) UsesUnknown() bool {
-	unknown := func(m Match) bool {
-		switch m := m.(type) {
-		case Unknown, MatchListed:
-			return true
-		case MatchTuple:
-			return m.UsesUnknown()
-		}
-		return false
-	}
-	return slices.ContainsFunc(r.Matches, unknown) ||
-		slices.ContainsFunc(r.Actions, func(a Action) bool {
-			if q, ok := a.(Require); ok {
-				return unknown(q.Match)
-			}
-			_, ok := a.(Unknown)
-			return ok
-		})
-}

@@ -14,6 +14,33 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
+// connect returns a client of a server in memory.
+func connect(t *testing.T, server *apiservertest.Server) *cluster.Client {
+	t.Helper()
+	api, err := apiclient.New(apiclient.Options{
+		Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
+		Dial: server.Dial,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cluster.New(api)
+}
+
+// watch watches the DaemonSet until end is called. failed receives the errors.
+func watch(t *testing.T, c *cluster.Client) (failed chan error, end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	failed = make(chan error, 1000)
+	var watches sync.WaitGroup
+	watches.Go(func() {
+		c.WatchDaemonSet(ctx, name, func(*cluster.DaemonSet) {}, func(err error) { failed <- err })
+	})
+	return failed, func() {
+		cancel()
+		watches.Wait()
+	}
+}
+
 // TestEndlessWatch checks that a watch whose answer never begins, or arrives byte by byte, is
 // abandoned some time after the API server should have ended it, and that a new watch follows.
 func TestEndlessWatch(t *testing.T) {
@@ -28,35 +55,20 @@ func TestEndlessWatch(t *testing.T) {
 					`{"kind":"DaemonSetList","metadata":{"resourceVersion":"1"},"items":[]}`)
 				server.Next(list, behavior)
 				server.Always(list)
-				api, err := apiclient.New(apiclient.Options{
-					Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
-					Dial: server.Dial,
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				c := cluster.New(api)
+				c := connect(t, server)
 				defer c.Close()
-				ctx, cancel := context.WithCancel(t.Context())
-				broken, done := make(chan error, 1000), make(chan struct{})
-				go func() {
-					defer close(done)
-					c.WatchDaemonSet(ctx, name, func(*cluster.DaemonSet) {}, func(err error) {
-						broken <- err
-					})
-				}()
+				failed, end := watch(t, c)
 				time.Sleep(5 * time.Minute)
-				if n := len(server.Requests()); n != 2 || len(broken) != 0 {
+				if n := len(server.Requests()); n != 2 || len(failed) != 0 {
 					t.Errorf("after five minutes: %d requests and %d failures, want 2 and 0", n,
-						len(broken))
+						len(failed))
 				}
 				time.Sleep(6 * time.Minute)
-				if n := len(server.Requests()); n < 3 || len(broken) == 0 {
+				if n := len(server.Requests()); n < 3 || len(failed) == 0 {
 					t.Errorf("after eleven minutes: %d requests and %d failures, want a new request "+
-						"after a failure", n, len(broken))
+						"after a failure", n, len(failed))
 				}
-				cancel()
-				<-done
+				end()
 			})
 		})
 	}
@@ -73,21 +85,9 @@ func TestDelaysGrowIfOnlyTheWatchIsRefused(t *testing.T) {
 				`{"kind":"DaemonSetList","metadata":{"resourceVersion":"1"},"items":[]}`),
 				apiservertest.Reply(http.StatusOK, "application/json", event))
 		}
-		api, err := apiclient.New(apiclient.Options{
-			Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
-			Dial: server.Dial,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := cluster.New(api)
+		c := connect(t, server)
 		defer c.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		failed, done := make(chan error, 1000), make(chan struct{})
-		go func() {
-			defer close(done)
-			c.WatchDaemonSet(ctx, name, func(*cluster.DaemonSet) {}, func(err error) { failed <- err })
-		}()
+		failed, end := watch(t, c)
 		time.Sleep(10 * time.Minute)
 		if n := len(failed); n > 80 { // at most every 8 s
 			t.Errorf("%d watches within ten minutes, want at most 80", n)
@@ -95,8 +95,7 @@ func TestDelaysGrowIfOnlyTheWatchIsRefused(t *testing.T) {
 		if err := <-failed; !strings.Contains(err.Error(), "ERROR of the watch: watches are disabled") {
 			t.Errorf("the watch reports %v, want the message of the API server", err)
 		}
-		cancel()
-		<-done
+		end()
 	})
 }
 
@@ -109,14 +108,7 @@ func TestAgentsDoNotWatchTogether(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for range many {
-			api, err := apiclient.New(apiclient.Options{
-				Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
-				Dial: server.Dial,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := cluster.New(api)
+			c := connect(t, server)
 			group.Go(func() {
 				defer c.Close()
 				c.WatchDaemonSet(ctx, name, func(*cluster.DaemonSet) {}, nil)

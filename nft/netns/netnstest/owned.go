@@ -3,7 +3,6 @@ package netnstest
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,23 +22,7 @@ func OwnTable(t testing.TB, ns *netns.NS, commands string) (release func()) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(RequireBinary(t, "nft"), "--interactive")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ns.Do(cmd.Start); err != nil {
-		t.Fatal(err)
-	}
-	release = func() {
-		_ = stdin.Close()
-		_, _ = io.Copy(io.Discard, stdout)
-		_ = cmd.Wait()
-	}
-	t.Cleanup(release)
+	stdin, stdout, release := startUntilEOF(t, cmd, func() error { return ns.Do(cmd.Start) })
 	if _, err := fmt.Fprintf(stdin, "include %q\nlist ruleset\n", file); err != nil {
 		t.Fatal(err)
 	}

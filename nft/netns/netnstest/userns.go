@@ -24,23 +24,36 @@ func StartInUserNS(t testing.TB, ns *netns.NS) {
 	cmd := exec.Command(RequireBinary(t, "nsenter"), "--user=/proc/self/fd/3", "sh", "-c",
 		"echo; exec cat")
 	cmd.ExtraFiles = []*os.File{file}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = stdin.Close()
-		_ = cmd.Wait()
-	})
+	_, stdout, _ := startUntilEOF(t, cmd, cmd.Start)
 	// The process writes a line when it is running.
 	if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil {
 		t.Fatalf("start a process in the user namespace of %s: %v", ns, err)
 	}
+}
+
+// startUntilEOF starts a process that ends at the end of its standard input, with the function start.
+// stop closes its standard input, waits until its standard output and the process have ended, and is
+// called at the end of the test too.
+func startUntilEOF(
+	t testing.TB, cmd *exec.Cmd, start func() error,
+) (stdin io.Writer, stdout io.Reader, stop func()) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		_ = in.Close()
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+	}
+	t.Cleanup(stop)
+	return in, out, stop
 }

@@ -227,7 +227,8 @@ func jsonOutcomeOf(o rules.Outcome) jsonOutcome {
 		DNATAddrLast: address(o.DNATAddrLast), SNATAddr: address(o.SNATAddr), SNAT: o.SNAT,
 		TProxy: o.TProxy, TProxyAddr: address(o.TProxyAddr), Untracked: o.Untracked,
 		UnknownMarks: o.UnknownMarks,
-		Rerouted:     o.Rerouted, LeavesLoopback: o.LeavesLoopback, Zone: o.Zone, Helper: o.Helper, Mark: hex(o.Mark),
+		Rerouted:     o.Rerouted, LeavesLoopback: o.LeavesLoopback,
+		Zone: o.Zone, Helper: o.Helper, Mark: hex(o.Mark),
 		ConnectionMark: hex(o.ConntrackMark), Undecided: o.Undecided,
 	}
 }
