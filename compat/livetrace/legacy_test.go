@@ -231,6 +231,25 @@ func TestOutcomeOfAStepThatIsNotComparedIsUncertain(t *testing.T) {
 	}
 }
 
+// The reports of policies are not compared with the prediction, so that a rule can forge a drop.
+func TestDropByAPolicyThatTheModelDoesNotPredictIsUncertain(t *testing.T) {
+	ns := netnstest.New(t)
+	legacy(t, ns, "-t mangle -A PREROUTING -j ACCEPT")
+	legacy(t, ns, "-t mangle -P PREROUTING DROP")
+	live, err := compat.ReadLive(ns, compat.OriginAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := untrackedEvent("mangle")
+	e.Kind, e.Number, e.Verdict = trace.Rule, 2, trace.Drop
+	p := trace.Packet{Events: []trace.Event{e}}
+	o, ok := livetrace.Match(&live.Ruleset, p, livetrace.PacketOf(p, map[uint32]string{2: "eth0"}),
+		livetrace.Options{OwnerKnown: true})
+	if !ok || o.Outcome != livetrace.Dropped || !o.Uncertain {
+		t.Errorf("matched %v, message %q, uncertain %v; want an uncertain drop", ok, o.Message, o.Uncertain)
+	}
+}
+
 // A packet without a reverse path contradicts what the model assumes, not the rules.
 func TestPathThatDependsOnAnAssumptionIsNotCompared(t *testing.T) {
 	ns := netnstest.New(t)

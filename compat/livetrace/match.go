@@ -18,6 +18,9 @@ import (
 // An Outcome is what the rules do with a packet.
 type Outcome string
 
+// UncertainPrefix begins the message of an uncertain outcome.
+const UncertainPrefix = "uncertain: "
+
 // The outcomes.
 const (
 	Captured    Outcome = "captured"
@@ -90,28 +93,38 @@ func Match(
 		o.Message = "not captured: sent by ztunnel"
 	}
 	o.compare(rs, options)
-	if len(o.Differences) > 0 && !o.Repeated && !traced.HasState() {
+	deviates := len(o.Differences) > 0 || options.GroupUnknown && o.NotCompared != ""
+	if deviates && !o.Repeated && !traced.HasState() {
 		// The connection may have existed before the packet. The events do not show this.
 		repeated := o
 		repeated.Packet.Status, repeated.Differences = rules.StatusConfirmed, nil
-		repeated.Uncertain = false
+		repeated.NotCompared, repeated.Uncertain = "", false
 		repeated.compare(rs, options)
 		if len(repeated.Differences) == 0 && repeated.NotCompared == "" {
 			o = repeated
 			o.Repeated = true
 		}
 	}
-	if o.NotCompared != "" && slices.ContainsFunc(o.Steps, isLegacyRule) {
+	if slices.ContainsFunc(o.Steps, o.isUncompared) {
 		o.Uncertain = true
 	}
 	if o.Uncertain {
-		o.Message = "uncertain: " + o.Message
+		o.Message = UncertainPrefix + o.Message
 	}
 	return o, true
 }
 
-// isLegacyRule reports whether the step is a matching rule of iptables-legacy.
-func isLegacyRule(s Step) bool { return s.Event.Number > 0 && s.Index >= 0 }
+// isUncompared reports whether the outcome may be based on the step, a report of iptables-legacy,
+// although the step was not compared with a prediction. Policies are never compared.
+func (o *Observation) isUncompared(s Step) bool {
+	switch {
+	case s.Event.Number == 0:
+		return false
+	case s.Event.Verdict == trace.Drop && !o.Predicted.Outcome.Dropped:
+		return o.NotCompared != "" || s.Index < 0 || !o.isComparable(s.Base)
+	}
+	return o.NotCompared != "" && s.Index >= 0
+}
 
 // isRepeated reports whether, according to the kernel, the connection existed before the packet. It
 // ignores the events of a packet on lo at prerouting, because the packet itself created the

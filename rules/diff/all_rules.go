@@ -72,6 +72,12 @@ func ruleHasPart(r *rules.Rule, condition func(rules.Match) bool) bool {
 	})
 }
 
+// chainHasPart reports whether a rule of the chain has a part for which the condition is true, as
+// ruleHasPart.
+func chainHasPart(c *rules.Chain, condition func(rules.Match) bool) bool {
+	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return ruleHasPart(&r, condition) })
+}
+
 // hasAction reports whether a rule of the ruleset has an action for which the condition is true.
 func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
 	for _, r := range rs.AllRules() {

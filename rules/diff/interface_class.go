@@ -115,13 +115,15 @@ func (c *interfaceClasses) addRest(m *meter) {
 	}
 }
 
-// nameBytes returns the bytes of interface names: the usual ones first, and then all others, except
-// the bytes that no name contains.
+// nameBytes returns the bytes of interface names: the usual ones first, then other printable ones,
+// and then all others, except the bytes that no name contains.
 var nameBytes = sync.OnceValue(func() string {
 	usual := "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	others := ""
-	for b := 1; b <= math.MaxUint8; b++ {
-		if text := string([]byte{byte(b)}); beginsInterfaceName(text) && !strings.Contains(usual, text) {
+	for i := range math.MaxUint8 + 1 {
+		b := byte('!' + i)
+		text := string([]byte{b})
+		if b != 0 && beginsInterfaceName(text) && !strings.Contains(usual, text) {
 			others += text
 		}
 	}

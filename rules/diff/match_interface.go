@@ -38,7 +38,7 @@ func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	case v.leavesLoopback:
 		rerouted = s.overLoopback
 	}
-	if v.target.kind != addrTarget && s.seesRetranslated(v) {
+	if s.seesRetranslated(v) {
 		rerouted = s.or(rerouted, s.retranslated())
 	}
 	if rerouted == none {

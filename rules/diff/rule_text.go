@@ -36,7 +36,7 @@ func (w *ruleWriter) chain(t *rules.Table, c *rules.Chain) string {
 	fmt.Fprintf(&w.text, "chain %s %q %q", t.Family, t.Name, c.Name)
 	if b := c.Base; b != nil {
 		fmt.Fprintf(&w.text, " %s %s %d %t", b.Type, b.Hook, b.Priority, b.Drop)
-		if b.Position() == rules.ConntrackPriority {
+		if b.Position() == rules.ConntrackPriority && b.Hook != rules.Forward {
 			fmt.Fprintf(&w.text, " before conntrack %t", b.Order < 0)
 		}
 	}
@@ -151,10 +151,9 @@ func (w *ruleWriter) otherHooks(rs *rules.Ruleset) (text string, isComplete bool
 			return
 		}
 		b.WriteString(w.chain(t, c))
-		isComplete = isComplete && isKnown(c) &&
-			!slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return ruleHasPart(&r, lacks) })
+		isComplete = isComplete && isKnown(c) && !chainHasPart(c, lacks)
 	})
-	for h := range rules.Ingress + 1 {
+	for h := range rules.Ingress {
 		if isOtherHook(h) {
 			writeOrder(&b, rs.BaseChains(h))
 		}
@@ -167,7 +166,7 @@ func (w *ruleWriter) otherHooks(rs *rules.Ruleset) (text string, isComplete bool
 func isKnown(c *rules.Chain) bool {
 	b := c.Base
 	switch {
-	case b == nil:
+	case b == nil, b.Hook == rules.Forward: // conntrack does not run at forward
 		return true
 	case b.Hook == rules.Ingress: // the model lacks the interface of the chain
 		return false

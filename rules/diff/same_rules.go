@@ -43,9 +43,7 @@ func (d *decision) rulesText(rs *rules.Ruleset) (text string, ok bool) {
 			return
 		}
 		chains = append(chains, w.chain(t, c))
-		ok = ok && isKnown(c) && !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-			return ruleHasPart(&r, isExternal)
-		})
+		ok = ok && isKnown(c) && !chainHasPart(c, isExternal)
 	})
 	slices.Sort(chains)
 	for _, f := range d.options.Families {

@@ -124,9 +124,7 @@ func (shared sharedState) addDependentStates(left, right *rules.Ruleset) {
 	found := false
 	for _, rs := range [...]*rules.Ruleset{left, right} {
 		eachChainFrom(rs, isOtherHook, func(_ *rules.Table, c *rules.Chain) {
-			found = found || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-				return ruleHasPart(&r, differs)
-			})
+			found = found || chainHasPart(c, differs)
 		})
 	}
 	if found {
@@ -168,13 +166,12 @@ func readsConnectionMark(rs *rules.Ruleset) bool {
 		u, ok := m.(rules.Unknown)
 		return ok && mayReadConnectionMark(u) || comparesConnectionMark(m)
 	})
-	found := false
-	eachChainFrom(rs, isEvaluated, func(_ *rules.Table, c *rules.Chain) {
-		found = found || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-			return ruleHasPart(&r, mayRead) || slices.ContainsFunc(r.Actions, usesConnectionMark)
-		})
-	})
-	return found
+	for r := range evaluatedRules(rs, []rules.Family{rules.IPv4, rules.IPv6}) {
+		if ruleHasPart(r, mayRead) || slices.ContainsFunc(r.Actions, usesConnectionMark) {
+			return true
+		}
+	}
+	return false
 }
 
 // comparesConnectionMark reports whether a match compares the mark of a connection.

@@ -43,8 +43,8 @@ TCP segments that open a connection are traced from the first chain on. Packets 
 are traced until the first answer, but only in the chains after conntrack; in a kernel without
 nf_tables all packets of other protocols are traced. At each hook at most 1000 segments and 1000
 other packets a second are traced. The path of each packet in the kernel is compared with the
-prediction of "rules explain", if the predictions for packets that arrive together take less than a
-second. For each of the first ten differences, the packet and the ruleset are written to a file, and
+prediction of "rules explain". The predictions for packets that arrive together may take one second;
+the other packets are not compared. For each of the first ten differences, the packet and the ruleset are written to a file, and
 the path of the file is printed, or the content if the file cannot be created.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended or the

@@ -61,7 +61,7 @@ func (t *liveTracer) printAnswers(now time.Time) error {
 	}
 	if lost > 0 {
 		t.summary.Lost += lost
-		t.s.warn("%d events of conntrack are lost: they arrived faster than they were read", lost)
+		t.s.warn("%d events of conntrack are lost: too many arrived at once", lost)
 	}
 	for _, a := range answers {
 		if err := t.printAnswer(a); err != nil {
@@ -90,9 +90,7 @@ func (t *liveTracer) printLateAnswers(ctx context.Context) error {
 		case <-time.After(idleTime / 5):
 		}
 	}
-	err := t.printAnswers(time.Now())
-	t.summary.Unanswered = t.answers.Unanswered()
-	return err
+	return t.printAnswers(time.Now())
 }
 
 // printAnswer prints an answer.

@@ -124,7 +124,7 @@ func (s traceSummary) String() string {
 		fmt.Fprintf(b, "%s without an answer at the end\n", count(s.Unanswered, "connection"))
 	}
 	rank := func(message string) int {
-		if strings.HasPrefix(message, "not captured") {
+		if strings.HasPrefix(strings.TrimPrefix(message, livetrace.UncertainPrefix), "not captured") {
 			return 0
 		}
 		return 1
@@ -151,6 +151,9 @@ func (s traceSummary) String() string {
 
 // printSummary prints the summary of the trace.
 func (t *liveTracer) printSummary() error {
+	if t.answers != nil {
+		t.summary.Unanswered = t.answers.Unanswered()
+	}
 	s := t.summary.withUncaptured()
 	if t.s.json {
 		return t.s.printLine(s)
