@@ -157,6 +157,9 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	if p == nil {
 		p = newPod()
 		p.existed, p.startUnknownSince = !a.listed, now
+		if p.existed {
+			p.startUnknownSince = now.Add(-errorBackoff) // its sandbox is not starting
+		}
 		a.pods[item.UID] = p
 	} else if !p.orphaned && p.item.ResourceVersion == item.ResourceVersion {
 		return

@@ -25,7 +25,8 @@ func (r *auditRun) onDifferences(
 	if !found.HasRules { // the other backend may have rules
 		var err error
 		if noRules, err = ns.HasNoRules(); err != nil {
-			// If the pod started without the plugin, the policy decides whether it is repaired.
+			// A pod that started without the plugin is repaired only if the policy selects it, and
+			// only if it is known to have no rules.
 			if r.startedWithoutPlugin() {
 				r.onUnreadable(err)
 				return
@@ -85,6 +86,7 @@ func (r *auditRun) repair(
 		r.nextAuditAt = r.now.Add(errorBackoff)
 		r.recordEvent(reasonRepairFailed, description+"; the redirection is restored"+
 			r.endConnections(ns)+"; but the repair is incomplete: "+err.Error())
+		r.unrepaired.reset() // the backend has no differences
 		return
 	case err != nil:
 		r.Metrics.Count(failure, 1)
@@ -142,14 +144,13 @@ func (r *auditRun) apply(
 		r.counters.restart()
 		r.mu.Unlock()
 	}
-	r.desired.backend = applied.Backend
 	found, err = ns.Check(applied.Backend, rs)
-	switch {
-	case repairErr != nil && found.Backend == applied.Backend && len(found.Differences) == 0:
-		return nil, incompleteRepairError{repairErr}
-	case repairErr != nil:
-		return nil, repairErr
-	case err != nil:
+	isApplied := found.Backend == applied.Backend && len(found.Differences) == 0
+	if repairErr != nil && !isApplied {
+		return nil, repairErr // the rules may be in the same backend as before
+	}
+	r.desired.backend = applied.Backend
+	if repairErr == nil && err != nil {
 		return nil, fmt.Errorf("check the result of the repair: %w", err)
 	}
 	if len(found.Differences) == 0 {
@@ -157,6 +158,9 @@ func (r *auditRun) apply(
 		// now: later they may exceed the values of the last audit, and the restart would not be
 		// detected.
 		r.readCounters(found.Packets)
+	}
+	if repairErr != nil {
+		return nil, incompleteRepairError{repairErr}
 	}
 	return found.Differences, nil
 }

@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
@@ -116,6 +118,30 @@ func TestMissedEvents(t *testing.T) {
 			env.metric("sluice_repairs_total{drift,repair,success}") != 3 {
 			t.Errorf("counted %v, want one loss and three repairs", env.counted)
 		}
+	})
+}
+
+// TestFailedRepairDoesNotChangeTheBackend covers a failed repair of nf_tables that leaves a rule in
+// iptables-legacy.
+func TestFailedRepairDoesNotChangeTheBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
+			s.repairErr = errors.New("no memory")
+			s.failedRepair = compat.Result{
+				Backend: compat.BackendLegacy, Result: nft.Result{Outcome: nft.Updated},
+			}
+		})
+		env.set(func() { s.rules = rules.Ruleset{} })
+		env.ruleEvents <- watch.Event{Lost: true}
+		advance(time.Hour)
+		env.set(func() {
+			if s.applied < 2 || s.repairedBy != compat.BackendNFT {
+				t.Errorf("%d repairs, the last with the backend %s; want several with nft", s.applied,
+					s.repairedBy)
+			}
+		})
 	})
 }
 

@@ -181,7 +181,7 @@ func (s *fakeNamespace) CheckSince(last compat.Comparison, want rules.Ruleset) (
 }
 
 func (s *fakeNamespace) Repair(
-	_ compat.BackendName, want rules.Ruleset, found compat.Comparison,
+	backend compat.BackendName, want rules.Ruleset, found compat.Comparison,
 ) (compat.Result, error) {
 	if s.duringRepair != nil {
 		s.duringRepair()
@@ -189,9 +189,9 @@ func (s *fakeNamespace) Repair(
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
 	s.applied++
-	s.repairedWith = found
+	s.repairedWith, s.repairedBy = found, backend
 	if s.repairErr != nil {
-		return compat.Result{}, s.repairErr
+		return s.failedRepair, s.repairErr
 	}
 	s.rules = want
 	if s.afterRepair != nil {

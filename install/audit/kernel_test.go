@@ -256,6 +256,13 @@ func TestRulesAreRestoredIfIPTablesLegacyCannotBeRead(t *testing.T) {
 				strings.Contains(e.Message, "iptables-legacy ip raw: read: unexpected table layout")
 		})
 	})
+	drifts := 0.0
+	for _, kind := range []string{"absent", "missing"} {
+		drifts += r.metric("sluice_drifts_total{" + kind + "}")
+	}
+	if drifts != 2 {
+		t.Errorf("%v drifts are counted, want 2", drifts)
+	}
 }
 
 // TestAForeignTableBeforeSluicesTable covers a foreign table that translates addresses before

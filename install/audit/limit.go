@@ -14,9 +14,9 @@ const (
 	auditBurst   = 10
 	eventPeriod  = time.Second
 	changePeriod = 2 * time.Second
-	// After an audit that uses expensiveAudit or more processor time, for example because of tens
-	// of thousands of rules, the pod is not audited for auditPauseFactor times as long. The pod
-	// then costs at most 5 % of a core.
+	// After an audit whose work in the network namespace uses expensiveAudit or more processor time,
+	// for example because of tens of thousands of rules, the pod is not audited for auditPauseFactor
+	// times as long. This work then costs at most 5 % of a core.
 	expensiveAudit   = 100 * time.Millisecond
 	auditPauseFactor = 20
 	// A pod is repaired without delay repairBurst times, and then once per repairPeriod. If the pod
@@ -53,7 +53,8 @@ func (l *auditLimit) next(now time.Time) time.Time {
 // auditPause is a period without audits after an expensive audit.
 type auditPause struct{ until time.Time }
 
-// beginAfter begins a pause if an audit that ended now was expensive. used is its processor time.
+// beginAfter begins a pause if an audit that ended now was expensive. used is the processor time of
+// its work in the network namespace.
 func (p *auditPause) beginAfter(used time.Duration, now time.Time) {
 	if used >= expensiveAudit {
 		p.until = now.Add(auditPauseFactor * used)

@@ -74,12 +74,14 @@ type fakeNamespace struct {
 	name         string // of the pod
 	addresses    []netip.Addr
 	rules        rules.Ruleset
-	foreignRoute string         // a route that cannot be removed
-	istio        []string       // the rules of Istio's programs
-	foreign      foreign.Effect // the effect of foreign rules
-	repairErr    error          // the error of Repair
-	duringRepair func()         // called at the start of Repair, if not nil
-	afterRepair  func()         // called after Repair has changed the rules, if not nil
+	foreignRoute string             // a route that cannot be removed
+	istio        []string           // the rules of Istio's programs
+	foreign      foreign.Effect     // the effect of foreign rules
+	repairErr    error              // the error of Repair
+	failedRepair compat.Result      // the result of Repair with repairErr
+	repairedBy   compat.BackendName // of the last Repair
+	duringRepair func()             // called at the start of Repair, if not nil
+	afterRepair  func()             // called after Repair has changed the rules, if not nil
 	// duringForeign is called during Foreign, if not nil.
 	duringForeign func()
 	checkTime     time.Duration      // duration and processor time of Check

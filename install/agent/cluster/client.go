@@ -65,7 +65,7 @@ func IsConflict(err error) bool { return codeOf(err) == http.StatusConflict }
 // [IsNotFound].
 func IsPermanent(err error) bool {
 	switch code := codeOf(err); code {
-	case http.StatusUnauthorized, http.StatusTooManyRequests:
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
 	case http.StatusNotFound:
 		return IsNotFound(err)

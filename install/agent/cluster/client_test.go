@@ -192,8 +192,8 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 		t.Errorf("requests (-want +got)\n%s", diff)
 	}
 	for code, row := range map[int]struct{ conflict, permanent bool }{
-		409: {true, true}, 403: {false, true}, 401: {false, false}, 429: {false, false},
-		500: {false, false},
+		409: {true, true}, 403: {false, true}, 401: {false, false}, 408: {false, false},
+		429: {false, false}, 500: {false, false},
 	} {
 		server.RefusePodChanges(code)
 		err := c.DeletePod(t.Context(), pod, "1", "7")

@@ -111,7 +111,7 @@ func (m *Monitor) RecordResponse(usedToken string, code int, err error) {
 		m.setState(usedToken,
 			errors.New("the API server rejects the agent's service account token (401)"))
 	default:
-		// The token has been replaced meanwhile, or was not authenticated.
+		// The token has been replaced meanwhile, or the code does not show whether it is valid.
 	}
 }
 

@@ -41,8 +41,8 @@ func (e exits) store(path string) error {
 }
 
 // nextAllowed returns the earliest time of the next exit, or the zero time if there was no exit. If
-// the last exit is later than begin, when the monitor was created, because the clock was set back,
-// it counts as begin. The result has the monotonic reading of begin.
+// the clock was set back, so that the last exit is later than begin, when the monitor was created,
+// the exit counts as one at begin. The result has the monotonic reading of begin.
 func (e exits) nextAllowed(begin time.Time) time.Time {
 	if e.Count == 0 {
 		return time.Time{}

@@ -93,8 +93,8 @@ func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.
 	return pods.Items, nil
 }
 
-// findAgents is [options.searchAgents], but searches only until it has found the agents. It is safe
-// for concurrent use.
+// findAgents returns the result of [options.searchAgents], and keeps the namespace once it is found.
+// It is safe for concurrent use.
 func (o *options) findAgents(ctx context.Context, c cluster) (string, error) {
 	o.agentSearch.Lock()
 	defer o.agentSearch.Unlock()

@@ -54,7 +54,7 @@ func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, a
 		o.report(writeErr)
 		return exitFailed
 	}
-	remote, input := new(clientexec.CodeExitError), new(inputError)
+	remote := new(clientexec.CodeExitError)
 	switch {
 	case err == nil:
 		return 0
@@ -63,11 +63,16 @@ func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, a
 	case !o.started:
 		o.report(commandLineError(err))
 		return exitBadInput
-	case errors.As(err, input):
-		o.report(err)
-		return exitBadInput
 	}
 	o.report(err)
+	return codeOf(err)
+}
+
+// codeOf returns the exit code for an error of kubectl sluice itself.
+func codeOf(err error) int {
+	if errors.As(err, new(inputError)) {
+		return exitBadInput
+	}
 	return exitFailed
 }
 

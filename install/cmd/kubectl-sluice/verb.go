@@ -67,11 +67,7 @@ func (o *options) reportPod(pod *corev1.Pod, err error) error {
 		return err
 	}
 	o.report(fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
-	code := exitFailed
-	if errors.As(err, new(inputError)) {
-		code = exitBadInput
-	}
-	return clientexec.CodeExitError{Err: err, Code: code}
+	return clientexec.CodeExitError{Err: err, Code: codeOf(err)}
 }
 
 // remoteHelp prints the help of rules VERB, which it requests from any node agent.

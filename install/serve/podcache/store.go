@@ -19,7 +19,7 @@ type store struct {
 	// watch has not reported since then. At most maxFetched objects are kept.
 	fetched  map[name]*cachedObject
 	synced   bool
-	watchErr error     // error of the last request; nil since the watch was last established
+	watchErr error     // error of the last failed request since the watch was last established; nil if there is none
 	reported time.Time // time of the last report of watchErr
 	// current is set while the watch is established: it runs, and its list is in objects. In
 	// contrast to watchErr it is also false between the end of a watch and the next result.
