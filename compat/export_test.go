@@ -13,8 +13,8 @@ import (
 // that tests can pass tables that the kernel rejects.
 var ApplyLegacy = applyLegacy
 
-// ApplyLegacyWithFailingRollback is ApplyLegacy with a rollback that fails, because it begins with a
-// table that does not exist.
+// ApplyLegacyWithFailingRollback is ApplyLegacy with a rollback that fails, because it begins with
+// a table that does not exist.
 func ApplyLegacyWithFailingRollback(ns *netns.NS, desired Legacy) (result Result, err error) {
 	err = ns.Do(func() (err error) {
 		a := legacyApplier{desired: tablesOf(desired.Tables), removeFromNFT: nft.RemoveRules}

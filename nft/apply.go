@@ -147,8 +147,9 @@ func (a *applier) run() error {
 		return err
 	}
 	if err := a.apply(planned); err != nil {
-		// Without the lock keep the routes: they are harmless, and another process may use them. Also
-		// keep them if rules may have been changed, for example because the kernel's answer was lost.
+		// Without the lock keep the routes: they are harmless, and another process may use them.
+		// Also keep them if rules may have been changed, for example because the kernel's answer
+		// was lost.
 		if exclusive && a.resultAfter(err).Outcome == "" {
 			err = errors.Join(err, routes.Rollback(a.found))
 		}

@@ -31,8 +31,8 @@ func newExpectation(t *rules.Table) *expectation {
 // reset clears the counts for another read.
 func (x *expectation) reset() { x.recognized, x.unrecognized = 0, 0 }
 
-// isMet reports whether the table that was read has exactly the expected chains and rules, no unused
-// sets, and no owner.
+// isMet reports whether the table that was read has exactly the expected chains and rules, no
+// unused sets, and no owner.
 func (x *expectation) isMet(found *foundTable) bool {
 	expected := 0
 	for i := range x.table.Chains {

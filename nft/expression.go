@@ -36,8 +36,8 @@ type expressions struct {
 	keys       []byte
 }
 
-// MatchExpressions returns the expressions of the matches of a rule in a table of the family inet. It
-// returns an error if nf_tables does not support a match, or if a match needs a set.
+// MatchExpressions returns the expressions of the matches of a rule in a table of the family inet.
+// It returns an error if nf_tables does not support a match, or if a match needs a set.
 func MatchExpressions(matches []rules.Match) ([]expr.Any, error) {
 	for _, m := range matches {
 		if needsSet(m) {

@@ -79,8 +79,9 @@ func (d *diagnosis) checkEarlyChain(t *rules.Table, c *rules.Chain) {
 	d.add("rules", Note, summary, "")
 }
 
-// checkInputChain reports a foreign chain at input that can drop packets, or that sets TPROXY's mark
-// on connections. checkConflicts does not evaluate this hook, which comes after the redirection.
+// checkInputChain reports a foreign chain at input that can drop packets, or that sets TPROXY's
+// mark on connections. checkConflicts does not evaluate this hook, which comes after the
+// redirection.
 func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
 	reachable := t.ReachableFrom(c)
 	if d.usesTProxy() && setsConnectionMark(reachable, d.redirect.TProxyMark) {

@@ -351,8 +351,8 @@ func TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsNotValidWithATableThatAProcessOwns inspects tables that the kernel deletes without an
-// event when their owner ends.
+// TestSnapshotIsNotValidWithATableThatAProcessOwns inspects tables that the kernel deletes without
+// an event when their owner ends.
 func TestSnapshotIsNotValidWithATableThatAProcessOwns(t *testing.T) {
 	for _, family := range []string{"inet", "bridge"} {
 		network, desired := redirectedPod(t, compat.BackendNFT)

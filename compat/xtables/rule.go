@@ -44,8 +44,8 @@ func extensionAt(e entry, at int) xt.Extension {
 	}
 }
 
-// Matches returns the rule's matches in order. Their data, which may end with padding, refers to the
-// memory of the rule and must not be changed.
+// Matches returns the rule's matches in order. Their data, which may end with padding, refers to
+// the memory of the rule and must not be changed.
 func (r *Rule) Matches() []xt.Extension {
 	var matches []xt.Extension
 	target := r.layout.targetOf(r.entry)

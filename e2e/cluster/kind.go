@@ -28,8 +28,6 @@ type kindCluster struct {
 	name      string // the cluster's name in kind
 	engine    docker.Engine
 	kindNodes []*kindNode // the same nodes as in Cluster.nodes
-	// usesHostEngine is true if the engine runs on this machine, outside of an emulated machine.
-	usesHostEngine bool
 }
 
 // StartKind creates a cluster of two nodes with kind, and returns when the cluster is ready to run
@@ -51,7 +49,6 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	k := &kindCluster{
 		options: o, software: software, name: fmt.Sprintf("%s-%d", o.Name, os.Getpid()),
-		usesHostEngine: usesHostEngine,
 	}
 	if usesHostEngine {
 		k.engine, err = docker.UseHost(software.Kind, o.Dir, k.name)

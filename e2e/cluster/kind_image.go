@@ -26,7 +26,7 @@ func (k *kindCluster) nodeImage(ctx context.Context) (string, error) {
 	switch {
 	case k.options.NodeImage == BuildNodeImage:
 		return k.importImage(ctx)
-	case k.usesHostEngine:
+	case k.software.Docker == "": // the engine runs on this machine, and pulls the image itself
 		return k.options.NodeImage, nil
 	default:
 		return k.fetchImage(ctx)
@@ -77,7 +77,7 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	// The layers are pulled while the engine loads them.
 	if err := k.pipe(ctx, func(w io.Writer) error { return tarball.Write(tag, image, w) }, "docker",
 		"load"); err != nil {
-		return "", fmt.Errorf("load the node image %s: %w", source, err)
+		return "", withBuildHint(fmt.Errorf("pull and load the node image %s: %w", source, err))
 	}
 	k.progress.logf("loaded the node image")
 	return tag.String(), nil

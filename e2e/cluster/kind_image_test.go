@@ -46,7 +46,7 @@ func newImageCluster(t *testing.T, script, defaultImage string) *kindCluster {
 	}
 	return &kindCluster{
 		Cluster: &Cluster{progress: newProgress("node", io.Discard)}, name: "node-1",
-		engine: fakeEngine{script: script}, software: &build.Software{Kind: dir},
+		engine: fakeEngine{script: script}, software: &build.Software{Kind: dir, Docker: dir},
 	}
 }
 

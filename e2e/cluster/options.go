@@ -23,8 +23,8 @@ type Options struct {
 	// FeatureGates are the feature gates of all Kubernetes programs.
 	FeatureGates map[string]bool
 
-	// CNIVersion is the version of the conflist; the default is "1.0.0". From "1.1.0" on, containerd
-	// calls STATUS.
+	// CNIVersion is the version of the conflist; the default is "1.0.0". From "1.1.0" on,
+	// containerd calls STATUS.
 	CNIVersion string
 	// Runtime is the container runtime of StartVM's node: Containerd, the default, or CRIO.
 	Runtime string

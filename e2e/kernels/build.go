@@ -101,8 +101,8 @@ func (in inputs) writeInitramfs(file string) (err error) {
 	return a.Close()
 }
 
-// copyModules adds the modules except excludedModules. A module that needs an excluded one cannot be
-// loaded.
+// copyModules adds the modules except excludedModules. A module that needs an excluded one cannot
+// be loaded.
 func (in inputs) copyModules(a *machine.Initramfs) error {
 	root := filepath.Join(in.kernel, modulesDir)
 	return filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {

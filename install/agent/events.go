@@ -176,8 +176,8 @@ func (p problemEvent) settleTime(settle time.Duration) time.Duration {
 }
 
 // deliver sends the pending events until a request fails, and reports whether all were sent. It
-// drops an event that the API server rejects permanently. A denied permission applies to all events,
-// and may be granted later. See [problemEvent.settleTime] for settle.
+// drops an event that the API server rejects permanently. A denied permission applies to all
+// events, and may be granted later. See [problemEvent.settleTime] for settle.
 func (ne *nodeEvents) deliver(ctx context.Context, now time.Time, settle time.Duration) bool {
 	for _, e := range ne.pendingEvents(now, settle) {
 		deadlineCtx, cancel := context.WithTimeout(ctx, eventTimeout)

@@ -98,9 +98,9 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
-// TestARejectedNodeEventDelaysNoOther checks that an event that the API server rejects permanently is
-// dropped, and that the others are sent. A missing permission may be granted later: then nothing is
-// dropped.
+// TestARejectedNodeEventDelaysNoOther checks that an event that the API server rejects permanently
+// is dropped, and that the others are sent. A missing permission may be granted later: then nothing
+// is dropped.
 func TestARejectedNodeEventDelaysNoOther(t *testing.T) {
 	for _, row := range []struct {
 		code     int

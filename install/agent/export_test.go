@@ -15,8 +15,8 @@ func (a *Agent) SetChoose(choose func(compat.BackendName) (compat.Backend, error
 }
 
 // HoldExitReport makes the report of an exit wait until its context is done. It returns a function
-// that makes the agent exit as if it needed new mounts, and a channel that is closed when the report
-// has begun. It must be called before Run.
+// that makes the agent exit as if it needed new mounts, and a channel that is closed when the
+// report has begun. It must be called before Run.
 func (a *Agent) HoldExitReport() (exit func(), reporting <-chan struct{}) {
 	begun := make(chan struct{})
 	var once sync.Once // events may also be sent while the agent stops

@@ -36,8 +36,8 @@ func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *report
 	}
 }
 
-// reportUnwatched reports that the node's pods, or namespaces, cannot be watched, perhaps because of
-// a missing permission.
+// reportUnwatched reports that the node's pods, or namespaces, cannot be watched, perhaps because
+// of a missing permission.
 func (a *Agent) reportUnwatched(resource string, err error) {
 	if resource == podcache.Namespaces {
 		a.metrics.Count(metrics.EventsLost(metrics.SourceNamespaces), 1)

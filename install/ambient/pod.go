@@ -97,7 +97,8 @@ func (n *Node) pod(ref source.Ref, create bool) *pod {
 	return p
 }
 
-// lockForADD returns the pod with the UID, which it creates if there is none, and acquires its lock.
+// lockForADD returns the pod with the UID, which it creates if there is none, and acquires its
+// lock.
 func (n *Node) lockForADD(ctx context.Context, ref source.Ref) (*pod, error) {
 	item, _ := n.Pods.Item(ref.Namespace, ref.Name)
 	for {

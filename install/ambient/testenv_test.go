@@ -66,8 +66,8 @@ type testEnv struct {
 	onPatch    func() // called by AnnotatePod, unless nil
 	reads      int    // calls of Namespace
 	lookups    int    // calls of Item
-	// namespaceErr is returned by Namespace, unless nil. If it is a context's error, Namespace first
-	// waits for the end of the context.
+	// namespaceErr is returned by Namespace, unless nil. If it is a context's error, Namespace
+	// first waits for the end of the context.
 	namespaceErr error
 	podErr       error // returned by Pod, unless nil
 	patchErr     error // returned by AnnotatePod

@@ -117,8 +117,8 @@ func (n *Node) isUninstalled() bool {
 	return n.uninstalled
 }
 
-// tryUninstallRules removes the rules of a pod, unless the pod's lock is held, for example by an ADD.
-// uninstallPod waits for the lock.
+// tryUninstallRules removes the rules of a pod, unless the pod's lock is held, for example by an
+// ADD. uninstallPod waits for the lock.
 func (n *Node) tryUninstallRules(p *pod) error {
 	if !p.lock.TryAcquire(1) {
 		return nil

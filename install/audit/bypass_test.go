@@ -128,8 +128,8 @@ func TestARecordOfAnEarlierSandboxHidesNoBypass(t *testing.T) {
 	}
 }
 
-// TestWithoutComparisonsANewSandboxIsABypass checks that a later sandbox that the runtime has created
-// without the plugin is redirected and reported even if SLUICE_AUDIT is false.
+// TestWithoutComparisonsANewSandboxIsABypass checks that a later sandbox that the runtime has
+// created without the plugin is redirected and reported even if SLUICE_AUDIT is false.
 func TestWithoutComparisonsANewSandboxIsABypass(t *testing.T) {
 	for _, row := range []struct {
 		name  string

@@ -76,7 +76,8 @@ type pod struct {
 	// last audit found it.
 	withoutSandboxSince time.Time
 	// addressesDifferSince is the time since which no address of the network namespace was in the
-	// pod's status; see mayADDBeRunning. It is zero if the last audit found one, or could not compare them.
+	// pod's status; see mayADDBeRunning. It is zero if the last audit found one, or could not
+	// compare them.
 	addressesDifferSince time.Time
 	// recordRemovedAt is the time of the first audit that found the record of ADD removed; see
 	// isRecordDecisive. It is zero if there is a record, or if the pod started without one.

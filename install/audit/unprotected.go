@@ -44,8 +44,8 @@ func (r *auditRun) hasRecord() bool {
 }
 
 // checkStart handles a pod with a record of ADD or of a repair while comparisons are disabled. It
-// acts on a later sandbox that started without the plugin, and otherwise only applies the policy. ns
-// is nil if the sandbox cannot be entered now.
+// acts on a later sandbox that started without the plugin, and otherwise only applies the policy.
+// ns is nil if the sandbox cannot be entered now.
 func (r *auditRun) checkStart(ctx context.Context, ns Namespace) {
 	if ns == nil || !r.startedWithoutPlugin() {
 		r.checkAfterRepair(ctx)

@@ -22,8 +22,8 @@ const (
 	Gap      Kind = "gap"      // the sandbox was created while the chain was incomplete
 	Bypassed Kind = "bypassed" // the sandbox was created while the chain was complete
 	Optional Kind = "optional" // the settings do not insert the plugin into the chain
-	// Unknown: the creation time of the sandbox is unknown or ambiguous, or the state of the chain at
-	// that time is unknown.
+	// Unknown: the creation time of the sandbox is unknown or ambiguous, or the state of the chain
+	// at that time is unknown.
 	Unknown Kind = "unknown"
 )
 

@@ -70,8 +70,9 @@ func (h *chainHistory) note(c ChainCheck) {
 	h.periods = append(h.periods, period{span: span{from, from}})
 }
 
-// end ends the last period, if there is one. If the period has already ended because the chain could
-// not be read, an incomplete chain replaces this reason.
+// end ends the last period, if there is one. If the period has already ended because the chain
+// could not be read, an incomplete chain replaces this reason. It does not replace a set clock,
+// because the times before and after the step are not comparable.
 func (h *chainHistory) end(reason periodEnd, problem string) {
 	if len(h.periods) == 0 {
 		return

@@ -45,7 +45,8 @@ type Detector struct {
 	clock   clock
 	history chainHistory
 	current *Bypass // nil if there is none
-	// bypassedAt is current.Created by the present clock, if current is not nil.
+	// bypassedAt is current.Created, corrected if the clock was set back since; valid if current is
+	// not nil.
 	bypassedAt time.Time
 	// lastAdd is the last argument of NoteAdd, and correctedAdd is the same time by the present
 	// clock, or zero if this is unknown.
@@ -124,8 +125,8 @@ type ChainCheck struct {
 // NoteChain records the result of a check.
 //
 // If the node's clock was set since the last call, earlier times are not compared with later ones:
-// a new period begins. If the clock was set back, the times of a current bypass and of the last ADD
-// are corrected, so that a later ADD ends the bypass, and an earlier one does not.
+// a new period begins. If the clock was set back, the times with which NoteAdd compares are
+// corrected, so that a later ADD ends the bypass, and an earlier one does not.
 func (d *Detector) NoteChain(c ChainCheck) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,9 +144,9 @@ func (d *Detector) NoteChain(c ChainCheck) {
 		}
 		if step < 0 {
 			d.bypassedAt = d.bypassedAt.Add(step)
-		}
-		if step < 0 && d.correctedAdd.After(c.At) {
-			d.correctedAdd = d.correctedAdd.Add(step)
+			if d.correctedAdd.After(c.At) {
+				d.correctedAdd = d.correctedAdd.Add(step)
+			}
 		}
 	}
 	d.history.note(c)
@@ -191,8 +192,8 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 }
 
 // NoteAdd records that the plugin completed its latest ADD at a time. If this time is at least
-// reloadTime after the last bypass, the runtime uses the chain again, and the bypass ends. A time in
-// the future at the first call is from before the clock was set back, and proves nothing. If the
+// reloadTime after the last bypass, the runtime uses the chain again, and the bypass ends. A time
+// in the future at the first call is from before the clock was set back, and proves nothing. If the
 // end cannot be stored for the next agent, NoteAdd returns an error.
 func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Lock()

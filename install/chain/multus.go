@@ -37,9 +37,9 @@ const defaultMultusConfDir = "/etc/cni/multus/net.d"
 
 // Delegates returns how c delegates to the other configuration, which contains the plugin. Both are
 // in the directory dir of the node. See "clusterNetwork" and "delegates" in Multus' configuration
-// reference: Multus ignores delegates if clusterNetwork is set. A clusterNetwork with a slash is the
-// path of a file or of a directory. Another one is the name of a NetworkAttachmentDefinition or, if
-// there is none, the name of a network in the directory confDir.
+// reference: Multus ignores delegates if clusterNetwork is set. A clusterNetwork with a slash is
+// the path of a file or of a directory. Another one is the name of a NetworkAttachmentDefinition
+// or, if there is none, the name of a network in the directory confDir.
 func (c Choice) Delegates(to Choice, dir, plugin string) Delegation {
 	multus := c.List.Plugins[0]
 	if !IsMultus(multus.Type) {

@@ -52,8 +52,8 @@ var errNoKubelet = errors.New("no process in the node's network namespace and ou
 
 // FindKubelet returns the kubelet in a mounted /proc: the oldest process with one of kubeletNames
 // that is in the network namespace host and not in a pod. The calling thread must be in the node's
-// cgroup namespace. If a process that may be the kubelet cannot be examined, FindKubelet returns the
-// error.
+// cgroup namespace. If a process that may be the kubelet cannot be examined, FindKubelet returns
+// the error.
 func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 	entries, err := os.ReadDir(procDir)
 	if err != nil {
@@ -113,8 +113,11 @@ func (k *Kubelet) examine(procDir string) (isInPod bool, err error) {
 	}
 	k.UID = realUID(status)
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup"))
-	if err != nil || bytes.Contains(text, []byte("kubepods")) {
-		return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	if bytes.Contains(text, []byte("kubepods")) {
+		return true, nil
 	}
 	k.cgroupPath = cgroup2Path(text)
 	return false, k.setCgroup(dir)

@@ -30,7 +30,8 @@ func (n *Node) Remove() (removed bool, err error) {
 
 // remove removes the rules in the network namespace of the thread from all backends. It holds the
 // lock of the iptables programs while it removes rules from iptables-legacy. If it cannot take the
-// lock, or cannot read a backend, it removes the rules from the other backend and returns the error.
+// lock, or cannot read a backend, it removes the rules from the other backend and returns the
+// error.
 func remove(lock func() (unlock func(), err error)) (removed bool, err error) {
 	installed, err := compat.InstalledBackends(nil)
 	for _, b := range installed {

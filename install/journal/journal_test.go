@@ -274,8 +274,8 @@ func TestCheckNoAgent(t *testing.T) {
 	must(t, journal.CheckNoAgent(dir))
 }
 
-// TestDiscardKeepsRegistrations checks that an agent that registers during an uninstallation, before
-// or while the state directory is removed, is noticed by later uninstallations.
+// TestDiscardKeepsRegistrations checks that an agent that registers during an uninstallation,
+// before or while the state directory is removed, is noticed by later uninstallations.
 func TestDiscardKeepsRegistrations(t *testing.T) {
 	t.Run("before", func(t *testing.T) {
 		dir := t.TempDir()

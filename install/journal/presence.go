@@ -22,13 +22,14 @@ const presenceName = "agents"
 // ErrAgentRunning is the error of an action that is not allowed while an agent is running.
 var ErrAgentRunning = errors.New("an agent is running on this node")
 
-// registerTimeout is the maximum time for which RegisterAgent waits for the lock. [CheckNoAgent] and
-// [Lock.Discard] hold the lock for a short time. A process that is stopped while it holds the lock
-// must not keep the agent from starting.
+// registerTimeout is the maximum time for which RegisterAgent waits for the lock. [CheckNoAgent]
+// and [Lock.Discard] hold the lock for a short time. A process that is stopped while it holds the
+// lock must not keep the agent from starting.
 const registerTimeout = time.Second
 
 // RegisterAgent registers this process in a state directory, which it creates if it does not exist.
-// It waits for a running [CheckNoAgent] or [Lock.Discard], and returns an error after registerTimeout.
+// It waits for a running [CheckNoAgent] or [Lock.Discard], and returns an error after
+// registerTimeout.
 func RegisterAgent(dir string) (*Registration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), registerTimeout)
 	defer cancel()

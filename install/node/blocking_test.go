@@ -71,8 +71,8 @@ func TestStatusTellsWhenTheChainWasComplete(t *testing.T) {
 	}
 }
 
-// TestStatusTellsThatTheChainCouldNotBeRead checks that a chain that was not read is not reported as
-// an incomplete one.
+// TestStatusTellsThatTheChainCouldNotBeRead checks that a chain that was not read is not reported
+// as an incomplete one.
 func TestStatusTellsThatTheChainCouldNotBeRead(t *testing.T) {
 	for name, row := range map[string]struct {
 		before func(tn *testNode)

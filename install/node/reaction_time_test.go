@@ -117,8 +117,8 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 	})
 }
 
-// TestAFailedWriteIsNotRepeatedAtOnce checks that events, which the failed attempt itself causes, do
-// not start the next attempt before retryInterval.
+// TestAFailedWriteIsNotRepeatedAtOnce checks that events, which the failed attempt itself causes,
+// do not start the next attempt before retryInterval.
 func TestAFailedWriteIsNotRepeatedAtOnce(t *testing.T) {
 	if !denyInotify(t) {
 		return

@@ -10,10 +10,11 @@ import (
 )
 
 // Released returns the state of the configuration directory without Sluice. Files that the agent
-// created are removed, unless another program has replaced their content. Edited files that no other
-// program has changed get their original bytes; other files keep their current bytes without
-// Sluice's element. Files that cannot be read, and their journal entries, do not change. Plugins that Sluice's plugin replaced are inserted again if their executable
-// exists, and otherwise left out.
+// created are removed, unless another program has replaced their content. Edited files that no
+// other program has changed get their original bytes; other files keep their current bytes without
+// Sluice's element. Files that cannot be read, and their journal entries, do not change. Plugins
+// that Sluice's plugin replaced are inserted again if their executable exists, and otherwise left
+// out.
 func Released(s Settings, f Actual) State {
 	var state State
 	names := maps.Clone(f.Entries)

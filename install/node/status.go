@@ -44,8 +44,8 @@ type Status struct {
 	Totals Totals
 
 	incomplete bool // a program may be writing a file: the next reconciliation must follow soon
-	// writeFailed is set if a file in a managed directory could not be written. The attempt may have
-	// created and removed a temporary file there.
+	// writeFailed is set if a file in a managed directory could not be written. The attempt may
+	// have created and removed a temporary file there.
 	writeFailed bool
 }
 

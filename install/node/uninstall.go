@@ -24,8 +24,8 @@ type Report struct {
 }
 
 // A Leftover is an executable that remains because sandboxes need it, or may need it, for their
-// removal, or because a foreign configuration names it, or may name it. A later Uninstall removes it when nothing
-// names it.
+// removal, or because a foreign configuration names it, or may name it. A later Uninstall removes
+// it when nothing names it.
 type Leftover struct {
 	Path string
 	// References is the number of sandboxes whose cached result names the executable; 0 if
@@ -106,9 +106,10 @@ const (
 // cached result of a runtime and no configuration names. It waits until no cached result names the
 // plugin, but at most for the timeout, and not for the sandboxes of the agent's pods, which end
 // after the agent. Executables that are still named, or that a cached result or a configuration may
-// name because it cannot be read, are replaced with the no-op executable if [Settings.Noop] is set, and the journal
-// is kept until nothing is left. Uninstall may be repeated, even after a kill. The error wraps
-// [journal.ErrAgentRunning] while an agent runs, because the agent would install the plugin again.
+// name because it cannot be read, are replaced with the no-op executable if [Settings.Noop] is set,
+// and the journal is kept until nothing is left. Uninstall may be repeated, even after a kill. The
+// error wraps [journal.ErrAgentRunning] while an agent runs, because the agent would install the
+// plugin again.
 func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, error) {
 	n.reconcileLock.Lock()
 	defer n.reconcileLock.Unlock()
@@ -116,6 +117,7 @@ func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, er
 	// Forget the writes of the agent, so that later changes of the files are not conflicts.
 	n.conflicts, n.entriesNoted = newConflicts(), false
 	var report Report
+	// withLockAlone checks this again. Here it avoids waiting for the lock, and creating StateDir.
 	if err := journal.CheckNoAgent(s.StateDir); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}

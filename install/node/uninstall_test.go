@@ -308,8 +308,8 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	tn.wantRestored(before)
 }
 
-// TestUninstallStopsIfAnAgentStarts covers an agent that starts during an uninstallation, for example
-// after a rollback, and installs the plugin again.
+// TestUninstallStopsIfAnAgentStarts covers an agent that starts during an uninstallation, for
+// example after a rollback, and installs the plugin again.
 func TestUninstallStopsIfAnAgentStarts(t *testing.T) {
 	for name, row := range map[string]struct {
 		before  func(tn *testNode) (release func()) // makes Uninstall wait until release is called

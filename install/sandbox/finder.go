@@ -61,8 +61,8 @@ func New(o Options) *Finder {
 	}
 }
 
-// Find returns the sandboxes of the pods, and the pods whose sandbox was not found. It searches each
-// source once for all pods, and ends early when ctx is done.
+// Find returns the sandboxes of the pods, and the pods whose sandbox was not found. It searches
+// each source once for all pods, and ends early when ctx is done.
 func (f *Finder) Find(
 	ctx context.Context, pods []Pod,
 ) (found map[Pod]Sandbox, missing map[Pod]Missing) {

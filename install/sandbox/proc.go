@@ -71,8 +71,8 @@ func parseStartTime(stat []byte) (uint64, error) {
 }
 
 // confirms reports whether a process of the pod still has the process ID in the sandbox's path:
-// process IDs are reused. It returns true for a sandbox at a path outside /proc, and false if the pod
-// of the process is unknown.
+// process IDs are reused. It returns true for a sandbox at a path outside /proc, and false if the
+// pod of the process is unknown.
 func (d procDir) confirms(s Sandbox) bool {
 	pid, ok := d.process(s.Path)
 	if !ok {

@@ -132,14 +132,14 @@ func (s *search) netnsOf(
 	if n.startTime, err = s.proc.startTime(pid); err != nil {
 		return n, err
 	}
-	now, err := s.proc.podOf(pid)
+	current, err := s.proc.podOf(pid)
 	switch {
 	case s.isHostOrOwn(n.id):
 		return n, errors.New("it is in the namespace of the node or of this process")
 	case err != nil:
 		return n, err
-	case now != uid:
-		return n, errors.New("it has ended") // another process may have its PID now
+	case current != uid:
+		return n, errors.New("it has ended") // another process may have its PID
 	}
 	if path, ok := mounts()[n.id]; ok {
 		n.path, n.mounted = path, true

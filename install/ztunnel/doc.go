@@ -23,10 +23,10 @@
 // The protocol is Istio's, on a Unix socket of the type SOCK_SEQPACKET. One packet is one message
 // of package zds. ztunnel connects and sends a ZdsHello with its version, which the agent records
 // but does not check. The agent then sends an AddWorkload for each pod, with the descriptor of the
-// pod's network namespace, or a KeepWorkload if the namespace is unknown: ztunnel continues to serve
-// the pod if it served it before. SnapshotSent ends this snapshot. Then follow an AddWorkload or a
-// DelWorkload for each change. ztunnel acknowledges each message, in order. A connection has at most
-// one unacknowledged message.
+// pod's network namespace, or a KeepWorkload if the namespace is unknown: ztunnel continues to
+// serve the pod if it served it before. SnapshotSent ends this snapshot. Then follow an AddWorkload
+// or a DelWorkload for each change. ztunnel acknowledges each message, in order. A connection has
+// at most one unacknowledged message.
 //
 // During an upgrade several ztunnels are connected. Each receives all messages. [Server.Add]
 // succeeds when the first ztunnel has acknowledged the message, [Server.Remove] when all have that

@@ -140,7 +140,8 @@ func TestExplainError(t *testing.T) {
 	}
 }
 
-// TestFormatRouteContainsTheNumberOfAnUnknownType covers types of routes that later kernels may add.
+// TestFormatRouteContainsTheNumberOfAnUnknownType covers types of routes that later kernels may
+// add.
 func TestFormatRouteContainsTheNumberOfAnUnknownType(t *testing.T) {
 	got := FormatRoute(netlink.Route{
 		Family: netlink.FAMILY_V4, Table: 133, Type: 200, LinkIndex: netns.LoopbackIndex,
@@ -235,8 +236,9 @@ func TestEachTableIsListedOnce(t *testing.T) {
 	}
 }
 
-// TestFailedEnsureRemovesTheAddressOfTheFastPath covers a failure after the fast path has added ::6:
-// the namespace has an unwanted rule, so that the fast path does not suffice, and too many rules.
+// TestFailedEnsureRemovesTheAddressOfTheFastPath covers a failure after the fast path has added
+// ::6: the namespace has an unwanted rule, so that the fast path does not suffice, and too many
+// rules.
 func TestFailedEnsureRemovesTheAddressOfTheFastPath(t *testing.T) {
 	ns := netnstest.New(t)
 	err := ns.Do(func() error {

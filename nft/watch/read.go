@@ -78,7 +78,8 @@ func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 				case err == nil:
 					w.recordMessage(origin(control[:c]), m)
 				case flags&unix.MSG_TRUNC != 0:
-					// A process can make the message about an interface long, with alternative names.
+					// A process can make the message about an interface long, with alternative
+					// names.
 					m.Type = native.Uint16(buf[4:])
 					w.recordMessage(origin(control[:c]), m)
 				}

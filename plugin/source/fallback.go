@@ -11,10 +11,10 @@ import (
 // Fallback returns a source that calls the given sources in order until one returns an object or an
 // error for which [IsNotFound] is true. After any other error it calls the next source, even if
 // [IsReplaced] is true for the error, because the source may know only an older pod of this name,
-// and the next source may wait longer for the requested one. If all sources fail, the error contains
-// the texts of all errors and has the kind of the last one. The returned source is ready if one of
-// the given sources is ready. Each source has its own timeout, and the context limits all sources
-// together.
+// and the next source may wait longer for the requested one. If all sources fail, the error
+// contains the texts of all errors and has the kind of the last one. The returned source is ready
+// if one of the given sources is ready. Each source has its own timeout, and the context limits all
+// sources together.
 func Fallback(sources ...Source) Source { return fallback(sources) }
 
 // A fallback is the source that [Fallback] returns.

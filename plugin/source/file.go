@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFileSize is the maximum size in bytes of a kubeconfig and of the files that it names. Kubernetes
-// limits a Secret or ConfigMap, from which such files come, to 1 MiB.
+// maxFileSize is the maximum size in bytes of a kubeconfig and of the files that it names.
+// Kubernetes limits a Secret or ConfigMap, from which such files come, to 1 MiB.
 const maxFileSize = 1 << 20
 
 // readFile reads a kubeconfig, or a file that it names. Other files than regular ones are refused:

@@ -63,8 +63,8 @@ func ruleHasMatch(r *rules.Rule, condition func(rules.Match) bool) bool {
 		})
 }
 
-// ruleHasPart reports whether a rule has a match, as ruleHasMatch, or an unsupported action for which
-// the condition is true.
+// ruleHasPart reports whether a rule has a match, as ruleHasMatch, or an unsupported action for
+// which the condition is true.
 func ruleHasPart(r *rules.Rule, condition func(rules.Match) bool) bool {
 	return ruleHasMatch(r, condition) || slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 		u, ok := a.(rules.Unknown)

@@ -79,9 +79,9 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 	return packets
 }
 
-// inListAfterSNAT returns the packets whose source, which a rule has translated, is in the list with
-// the key. The result is known to be the result for the original packet only if the translation
-// keeps the source.
+// inListAfterSNAT returns the packets whose source, which a rule has translated, is in the list
+// with the key. The result is known to be the result for the original packet only if the
+// translation keeps the source.
 func (s *space) inListAfterSNAT(m rules.MatchListed, v *view, key string) set {
 	found := variable{
 		key:  fmt.Sprint(key, " after ", v.snatAction, v.snat, v.target),

@@ -62,9 +62,9 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	return s.and(s.or(s.hasUserSocket, s.hasKernelSocket), s.variable(in))
 }
 
-// cgroupName returns a name of the cgroup of a match and its level, which is equal for all matches of
-// the same cgroup at the same level. It contains the number of the cgroup, if the match or another
-// match with its path contains it.
+// cgroupName returns a name of the cgroup of a match and its level, which is equal for all matches
+// of the same cgroup at the same level. It contains the number of the cgroup, if the match or
+// another match with its path contains it.
 func (s *space) cgroupName(m rules.MatchCgroup) string {
 	id := m.ID
 	if id == 0 {

@@ -698,8 +698,8 @@ func TestRouteAwayFromLoopback(t *testing.T) {
 	}
 }
 
-// TestLevelOfCgroup compares rules that match the same number of a cgroup at two levels. Only at its
-// own level does a cgroup match (nft_socket_eval in net/netfilter/nft_socket.c).
+// TestLevelOfCgroup compares rules that match the same number of a cgroup at two levels. Only at
+// its own level does a cgroup match (nft_socket_eval in net/netfilter/nft_socket.c).
 func TestLevelOfCgroup(t *testing.T) {
 	cgroup := func(path string, level uint8, id uint64) rules.Match {
 		return rules.MatchCgroup{Path: path, Level: level, ID: id}

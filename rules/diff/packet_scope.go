@@ -64,9 +64,9 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	return hasMatch(rs, distinguishes) || hasAction(rs, changes)
 }
 
-// dependsOnBinding reports whether the outcome of a packet may depend on whether its socket is bound
-// to an interface: a rule at output may change the route of the packet, or a rule may reject it
-// (RejectFromLoopbackNeedsLocalSource).
+// dependsOnBinding reports whether the outcome of a packet may depend on whether its socket is
+// bound to an interface: a rule at output may change the route of the packet, or a rule may reject
+// it (RejectFromLoopbackNeedsLocalSource).
 func dependsOnBinding(rs *rules.Ruleset) bool {
 	return mayReroute(rs) || hasAction(rs, isAction[rules.Reject])
 }

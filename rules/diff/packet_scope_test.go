@@ -48,8 +48,8 @@ func TestTranslatedPacketsAreComparedIfARuleMatchesThem(t *testing.T) {
 	}
 }
 
-// A filter chain at output answers packets of sockets that are bound to lo also if the source is not
-// a local address (RejectFromLoopbackNeedsLocalSource).
+// A filter chain at output answers packets of sockets that are bound to lo also if the source is
+// not a local address (RejectFromLoopbackNeedsLocalSource).
 func TestRejectOfPacketsOfBoundSockets(t *testing.T) {
 	reject, loopback := rules.Reject{With: "icmp port-unreachable"}, to("127.0.0.0/8")
 	local := rules.MatchAddrType{Side: rules.Source, Types: rules.AddrTypes(rules.Local)}

@@ -30,7 +30,8 @@ func (w *ruleWriter) flush(digest io.Writer) {
 }
 
 // chain returns the digest of a chain of the table. It quotes each part of the text: names and
-// unsupported parts, which the owner of a namespace can choose, may contain the text of other parts.
+// unsupported parts, which the owner of a namespace can choose, may contain the text of other
+// parts.
 func (w *ruleWriter) chain(t *rules.Table, c *rules.Chain) string {
 	digest := sha256.New()
 	fmt.Fprintf(&w.text, "chain %s %q %q", t.Family, t.Name, c.Name)
@@ -105,8 +106,8 @@ func (w *ruleWriter) elements(m rules.MatchAddr) string {
 	return known
 }
 
-// setElements returns a text of the elements of the named sets of a rule, which the text of the rule
-// omits.
+// setElements returns a text of the elements of the named sets of a rule, which the text of the
+// rule omits.
 func (w *ruleWriter) setElements(r *rules.Rule) string {
 	text := ""
 	add := func(m rules.Match) bool {
@@ -161,8 +162,8 @@ func (w *ruleWriter) otherHooks(rs *rules.Ruleset) (text string, isComplete bool
 	return b.String(), isComplete
 }
 
-// isKnown reports whether the chain contains everything that determines for which packets, and when,
-// its rules are evaluated.
+// isKnown reports whether the chain contains everything that determines for which packets, and
+// when, its rules are evaluated.
 func isKnown(c *rules.Chain) bool {
 	b := c.Base
 	switch {

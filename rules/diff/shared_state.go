@@ -151,16 +151,16 @@ func addOtherStates(to map[string]bool, left, right *rules.Ruleset) {
 	}
 }
 
-// isOtherHook reports whether only some packets of the hook are evaluated, or none. Packets that the
-// host forwards are not evaluated at postrouting.
+// isOtherHook reports whether only some packets of the hook are evaluated, or none. Packets that
+// the host forwards are not evaluated at postrouting.
 func isOtherHook(h rules.Hook) bool { return !isCompared(h) }
 
 // connectionMarks is the name of the state that contains the connection marks. Only chains at hooks
 // that are not compared count as writers of this state.
 const connectionMarks = "\x00connection marks"
 
-// readsConnectionMark reports whether a rule at a hook that is evaluated may depend on the mark of a
-// connection.
+// readsConnectionMark reports whether a rule at a hook that is evaluated may depend on the mark of
+// a connection.
 func readsConnectionMark(rs *rules.Ruleset) bool {
 	mayRead := inTuples(func(m rules.Match) bool {
 		u, ok := m.(rules.Unknown)

@@ -90,7 +90,8 @@ func (t tree) installVMPrograms(ctx context.Context, s *Software) error {
 	return errors.Join(errs...)
 }
 
-// copyBootFiles copies the kernel and the files of the initramfs from the tree to the directory out.
+// copyBootFiles copies the kernel and the files of the initramfs from the tree to the directory
+// out.
 func (t tree) copyBootFiles(ctx context.Context, out string) error {
 	var errs []error
 	for name, pattern := range map[string]string{

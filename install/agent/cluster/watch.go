@@ -156,7 +156,8 @@ func reportChange(
 	return nil
 }
 
-// requestMetadata requests only the metadata of objects. A response without a 2xx status is an error.
+// requestMetadata requests only the metadata of objects. A response without a 2xx status is an
+// error.
 func (c *Client) requestMetadata(
 	ctx context.Context, path string, query url.Values,
 ) (*http.Response, error) {

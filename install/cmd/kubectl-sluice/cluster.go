@@ -93,8 +93,8 @@ func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.
 	return pods.Items, nil
 }
 
-// findAgents returns the result of [options.searchAgents], and keeps the namespace once it is found.
-// It is safe for concurrent use.
+// findAgents returns the result of [options.searchAgents], and keeps the namespace once it is
+// found. It is safe for concurrent use.
 func (o *options) findAgents(ctx context.Context, c cluster) (string, error) {
 	o.agentSearch.Lock()
 	defer o.agentSearch.Unlock()
@@ -105,8 +105,8 @@ func (o *options) findAgents(ctx context.Context, c cluster) (string, error) {
 	return o.foundNamespace, err
 }
 
-// searchAgents returns the namespace of the node agents, or an empty string if there are none. If the
-// flag is not set, this is defaultAgentNamespace if it contains any, and otherwise the only
+// searchAgents returns the namespace of the node agents, or an empty string if there are none. If
+// the flag is not set, this is defaultAgentNamespace if it contains any, and otherwise the only
 // namespace with pods that have the agents' labels. Any user who may create a pod can set these
 // labels and answer for an agent. Therefore several namespaces are an error.
 func (o *options) searchAgents(ctx context.Context, c cluster) (string, error) {

@@ -224,8 +224,8 @@ func (in *inputs) setsCapture(s *system) bool {
 	})
 }
 
-// loadSides loads both sides. Flags are loaded after the other side, because a log on the other side
-// contains properties of the pod.
+// loadSides loads both sides. Flags are loaded after the other side, because a log on the other
+// side contains properties of the pod.
 func (s *system) loadSides(
 	p *parameters, specs diff.Pair[spec],
 ) (left, right *diffSide, err error) {

@@ -77,8 +77,8 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 // idleTime is the time without further events of a packet after which the packet is printed.
 const idleTime = 50 * time.Millisecond
 
-// predictionTime limits the predictions of the packets that are printed together. Events that arrive
-// meanwhile stay in the buffer of the kernel.
+// predictionTime limits the predictions of the packets that are printed together. Events that
+// arrive meanwhile stay in the buffer of the kernel.
 const predictionTime = time.Second
 
 // A liveTracer prints the first packets of connections in a namespace, and the answers to them.
@@ -281,8 +281,8 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 	}
 }
 
-// addBatch adds the events of a batch, and prints the packets that are complete until the context is
-// done. now is the time at which the batch was read.
+// addBatch adds the events of a batch, and prints the packets that are complete until the context
+// is done. now is the time at which the batch was read.
 func (t *liveTracer) addBatch(ctx context.Context, now time.Time, b trace.Batch) error {
 	if b.Changed && t.staleSince.IsZero() {
 		t.staleSince = now

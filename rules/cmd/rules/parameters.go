@@ -41,8 +41,8 @@ type parameters struct {
 	istio bool // of cleanup
 	diff  diffParameters
 	trace liveTraceParameters
-	// budget bounds the work of check, diff and explain, and the memory of each prediction of trace.
-	// doctorBudget bounds each decision of doctor.
+	// budget bounds the work of check, diff and explain, and the memory of each prediction of
+	// trace. doctorBudget bounds each decision of doctor.
 	budget, doctorBudget diff.Budget
 
 	sideName string // of diff: the name of the side that the parameters describe

@@ -84,8 +84,8 @@ Chain inet t c
 	}
 }
 
-// Warnings are printed when they begin. On a terminal, which each output clears, they are part of the
-// output.
+// Warnings are printed when they begin. On a terminal, which each output clears, they are part of
+// the output.
 func TestWatchPrintsWarnings(t *testing.T) {
 	start := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	const clearTerminal = "\x1b[H\x1b[2J"
