@@ -71,7 +71,6 @@ func (m *migration) begin(exclusive bool) error {
 	var err error
 	m.old, m.oldIsComplete, err = legacyTables(nil)
 	if err != nil {
-		m.oldIsComplete = false
 		return nil
 	}
 	return m.gateWriter.insertGates(m.old)
@@ -246,7 +245,8 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 // legacyTables returns Sluice's tables in iptables-legacy. It returns none if the kernel does not
 // support iptables-legacy. It also returns none, and isComplete is false, if the process has no
 // permission to list the tables (EACCES of /proc/net/ip_tables_names), for example without
-// CAP_DAC_OVERRIDE if another user namespace owns the network namespace.
+// CAP_DAC_OVERRIDE if another user namespace owns the network namespace. With an error, isComplete
+// is false.
 func legacyTables(ns *netns.NS) (found []rules.Table, isComplete bool, err error) {
 	err = ns.DoNamed(func() error {
 		current, err := readLegacy(sluiceRules)
@@ -259,5 +259,5 @@ func legacyTables(ns *netns.NS) (found []rules.Table, isComplete bool, err error
 	case errors.Is(err, unix.EACCES):
 		return nil, false, nil
 	}
-	return found, true, err
+	return found, err == nil, err
 }

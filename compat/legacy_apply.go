@@ -95,7 +95,7 @@ func (a *legacyApplier) apply() error {
 }
 
 // setMoved records that the rules are in iptables-legacy. After the rules in nf_tables are removed,
-// nothing can be rolled back.
+// or may be, nothing can be rolled back.
 func (a *legacyApplier) setMoved(result Result) {
 	a.writer, a.result = writer{}, result
 	a.result.Moved, a.result.Outcome = true, nft.Replaced

@@ -52,7 +52,7 @@ func TestBackendChangeWithoutTheAnswerToTheRemoval(t *testing.T) {
 			if tc.readable {
 				wantInSync(t, chosen(t, compat.BackendLegacy), ns, rs)
 			}
-			tables, err := compat.Backends()[1].Read(ns)
+			tables, err := chosen(t, compat.BackendLegacy).Read(ns)
 			if err != nil || len(tables.Tables) == 0 {
 				t.Errorf("iptables-legacy has tables %v, error %v; want the rules", tables.Tables, err)
 			}

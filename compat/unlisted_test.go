@@ -23,7 +23,8 @@ func TestCheckAfterAnApplyThatCouldNotListTheLegacyTables(t *testing.T) {
 	var snapshot compat.Snapshot
 	err := withoutCapabilities(ns, func() error {
 		// Like root outside the user namespace that owns the network namespace, without
-		// CAP_DAC_OVERRIDE: the kernel also drops the capability. A group of root would suffice.
+		// CAP_DAC_OVERRIDE: the kernel also drops the capability. root's groups are dropped too,
+		// because group root may read the file.
 		const nobody = 65534
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 			return errno // unlike unix.Setgroups, this changes only the thread

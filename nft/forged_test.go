@@ -10,9 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAnswersOfOtherProcessesAreIgnored covers a process of the pod that sends a forged answer
-// before the kernel sends its answer.
-func TestAnswersOfOtherProcessesAreIgnored(t *testing.T) {
+// TestAnswersOfOtherProcessesAreRefused covers a process of the pod that sends a forged answer.
+func TestAnswersOfOtherProcessesAreRefused(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		c, err := dial()
 		if err != nil {
@@ -35,10 +34,7 @@ func TestAnswersOfOtherProcessesAreIgnored(t *testing.T) {
 		if err := unix.Sendto(other.fd, m.buf, 0, own); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("the kernel delivers the forged answer: error %v", err)
 		}
-		found, err := c.findSluiceTable()
-		if found != nil {
-			t.Error("the forged answer was accepted")
-		}
+		_, err = c.findSluiceTable()
 		return err
 	})
 	if err != nil {

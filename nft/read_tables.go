@@ -101,8 +101,11 @@ func (r *tableReader) dump(
 // none. The kernel lists the chains in the order of their tables.
 func (r *tableReader) find(family uint8, name string) *foundTable {
 	f, known := decodeFamily(family)
+	if !known {
+		return nil
+	}
 	i, ok := indexFrom(r.lastFound, len(r.tables), func(i int) bool {
-		return known && r.tables[i].Family == f && r.tables[i].Name == name
+		return r.tables[i].Family == f && r.tables[i].Name == name
 	})
 	if !ok {
 		return nil

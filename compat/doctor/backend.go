@@ -139,7 +139,7 @@ const nextForDrift = "run rules check to list all differences; run rules apply t
 func (d *diagnosis) checkDrift() {
 	if d.DriftErr != nil {
 		d.add("rules", Warning, "cannot compare Sluice's rules with these parameters: "+
-			strings.ReplaceAll(d.DriftErr.Error(), "\n", "; "), nextForDrift)
+			strings.ReplaceAll(d.DriftErr.Error(), "\n", "; "), "")
 	}
 	if len(d.Drift) == 0 {
 		return

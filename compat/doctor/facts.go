@@ -50,7 +50,7 @@ type Facts struct {
 
 	// Drift contains the differences of the rules of Sluice from the ruleset, and of its routes if
 	// there are rules. It is empty if both backends have rules of Sluice. DriftErr is the reason
-	// why the differences are unknown.
+	// why the differences are unknown or incomplete.
 	Drift    []rules.Difference
 	DriftErr error
 	// DriftEffect is the effect of all rules in the namespace, including Sluice's, on the traffic

@@ -60,9 +60,10 @@ func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
 // unless exactly one backend has rules of Sluice.
 func drift(ns *netns.NS, desired rules.Ruleset) ([]rules.Difference, error) {
 	installed, err := compat.InstalledBackends(ns)
-	if err != nil || len(installed) != 1 {
+	if len(installed) != 1 {
 		return nil, err
 	}
+	// If the other backend cannot be read, Check returns its error with the differences.
 	found, err := installed[0].Check(ns, desired, compat.Snapshot{})
 	return found.Differences, err
 }

@@ -21,7 +21,8 @@ func (d *diagnosis) foreignTables() []rules.Table {
 // checkNFTables reports the backend that holds Sluice's rules. It also reports the foreign chains
 // of nf_tables at prerouting and output that contain rules: NAT chains, and other chains with a
 // negative priority. Each of these reports says whether the chain runs before or after Sluice's.
-// Foreign chains at input are reported if they can drop packets.
+// Foreign chains at input are reported if they can drop packets or set TPROXY's mark on
+// connections.
 func (d *diagnosis) checkNFTables() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
 		d.checkInstalled()

@@ -103,18 +103,18 @@ func (t *probe) advice(o observation, rulesMatch bool) string {
 		repair       = ": run 'rules check' to list the differences, and 'rules apply' to repair them"
 	)
 	switch {
-	case errors.Is(o.err, unix.EADDRNOTAVAIL) && (rulesMatch || t.hint == "" && t.packet.Mark == 0):
+	case !rulesMatch && t.hint != "":
+		return t.hint
+	case !rulesMatch && t.packet.Mark != 0:
+		return "run 'rules apply' to restore the rules for marked packets, the policy rule and its" +
+			" route"
+	case errors.Is(o.err, unix.EADDRNOTAVAIL):
 		return "the namespace does not have the address: pass the pod's own with --pod-ip"
 	case rulesMatch && o.outcome == refused && t.trace.Outcome.Captured():
 		return rulesCorrect + "; or the proxy does not listen for " +
 			familyName(t.packet.Family())
 	case rulesMatch:
 		return rulesCorrect
-	case t.hint != "":
-		return t.hint
-	case t.packet.Mark != 0:
-		return "run 'rules apply' to restore the rules for marked packets, the policy rule and its" +
-			" route"
 	case o.outcome == refused && t.trace.Outcome.Captured():
 		return "the rules differ from the parameters, or the proxy does not listen for " +
 			familyName(t.packet.Family()) + repair

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -221,17 +222,19 @@ func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 	}
 }
 
-// A failingBackend is a backend whose Apply fails while fails is set.
+// A failingBackend is a backend whose Apply fails, with the outcome, while fails is set.
 type failingBackend struct {
 	compat.Backend
-	fails atomic.Bool
+	fails   atomic.Bool
+	outcome nft.Outcome
 }
 
 func (b *failingBackend) Apply(
 	ns *netns.NS, rs rules.Ruleset, prev compat.Snapshot,
 ) (compat.Result, error) {
 	if b.fails.Load() {
-		return compat.Result{}, errors.New("no buffer space available")
+		return compat.Result{Result: nft.Result{Outcome: b.outcome}},
+			errors.New("no buffer space available")
 	}
 	return b.Backend.Apply(ns, rs, prev)
 }
@@ -267,6 +270,30 @@ func TestFailedUpdateOfAnEnrolledPod(t *testing.T) {
 	rulestest.Eventually(t, "the rules change", func() bool {
 		return env.hasRules(ns, func(a *rules.Ambient) { a.DNS = false })
 	})
+}
+
+// TestUnknownResultOfAnUpdate covers an update that may have changed the rules of an enrolled pod.
+func TestUnknownResultOfAnUpdate(t *testing.T) {
+	env := newTestEnv(t)
+	backend := &failingBackend{Backend: env.options.Backend, outcome: nft.Updated}
+	env.options.Backend = backend
+	env.addSandbox("web", netnstest.New(t))
+	env.put("web", running("10.0.0.7"))
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
+	backend.fails.Store(true)
+	env.put("web", annotated("ambient.istio.io/dns-capture", "false"))
+	rulestest.Eventually(t, "an event reports the pod", func() bool {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(env.events) > 0
+	})
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	if e := env.events[0]; e.Reason != "AmbientNotEnrolled" {
+		t.Errorf("event %+v, want AmbientNotEnrolled, because it is unknown which rules the pod has", e)
+	}
 }
 
 func TestAddressesOfARunningPodChange(t *testing.T) {

@@ -218,6 +218,35 @@ func TestNumberOfObjectsIsLimited(t *testing.T) {
 	}
 }
 
+// TestRoutesOfAllTablesOfAReaderAreLimited verifies that the limit is not one for each table, because
+// the reader keeps the routes of all tables.
+func TestRoutesOfAllTablesOfAReaderAreLimited(t *testing.T) {
+	ns := netnstest.New(t)
+	r, err := openReader(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for table := 133; table <= 134; table++ {
+		for i := range 30 {
+			if err := r.RouteAdd(&netlink.Route{
+				LinkIndex: netns.LoopbackIndex, Table: table,
+				Dst: &net.IPNet{IP: net.IPv4(10, 1, 1, byte(i)).To4(), Mask: net.CIDRMask(32, 32)},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	setLimits(t, 40, 100)
+	if _, err := r.table(localRoute{rules.IPv4, 133}); err != nil {
+		t.Error(err)
+	}
+	_, err = r.table(localRoute{rules.IPv4, 134})
+	if err == nil || !strings.Contains(err.Error(), "more than 40 routes in the tables of policy rules") {
+		t.Errorf("error %v, want the limit of routes", err)
+	}
+}
+
 // TestEachTableIsListedOnce reads many policy rules that look up one table.
 func TestEachTableIsListedOnce(t *testing.T) {
 	own := localRoute{rules.IPv4, 133}

@@ -44,7 +44,7 @@ func OverLoopback(ns *netns.NS) (texts []string, err error) {
 }
 
 // overLoopback returns descriptions of the first routes of a family that [OverLoopback] returns, at
-// most limit. If it returns limit, the reader must be closed.
+// most limit.
 func (r *reader) overLoopback(
 	family rules.Family, addresses map[netip.Addr]bool, limit int,
 ) (texts []string, err error) {
@@ -74,8 +74,8 @@ func looksUpLocalFirst(policyRules []foundRule, family rules.Family) bool {
 	return i < 0 || policyRules[i].isDefault() && policyRules[i].kernel.Table == unix.RT_TABLE_LOCAL
 }
 
-// lookedUpByPlainRules returns the routes whose tables policy rules look up, if all of these rules
-// are plain.
+// lookedUpByPlainRules reports, for each route whose table policy rules look up, whether all of
+// these rules are plain.
 func lookedUpByPlainRules(policyRules []foundRule) map[localRoute]bool {
 	lookedUp := map[localRoute]bool{}
 	for _, r := range policyRules {

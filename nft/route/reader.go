@@ -13,9 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxObjects is the maximum number of policy rules, of addresses, and of routes of a table that are
-// read, and maxRoutes the maximum number of routes of all tables. A process of the pod can add any
-// number, and could exhaust the time and the memory of the reader. They are variables for tests.
+// maxObjects is the maximum number of policy rules, of addresses, and of routes in the tables that
+// policy rules look up. maxRoutes is the maximum number of routes of all tables, of which only a
+// few are kept. A process of the pod can add any number, and could exhaust the time and the memory
+// of the reader. They are variables for tests.
 var (
 	maxObjects = 10_000
 	maxRoutes  = 1 << 20
@@ -33,6 +34,7 @@ type reader struct {
 	// hasPassthrough reports whether lo has [rules.PassthroughIPv6].
 	hasPassthrough bool
 	tables         map[localRoute]table
+	listed         int // routes in tables
 }
 
 // A table contains the routes of a table in one family.
@@ -95,7 +97,8 @@ func checkPolicyRules() (hasPassthrough bool, err error) {
 			hasPassthrough = true
 		case unix.NLMSG_ERROR:
 			status, err := m.Status()
-			// The other errors mean that the kernel does not support IPv6.
+			// EADDRNOTAVAIL: lo does not have the address. EAFNOSUPPORT and EOPNOTSUPP: the kernel
+			// does not support IPv6.
 			if err != nil || slices.Contains([]unix.Errno{
 				unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT, unix.EOPNOTSUPP,
 			}, status.Errno) {
@@ -121,6 +124,9 @@ func (r *reader) table(own localRoute) (table, error) {
 	if err != nil {
 		return table{}, err
 	}
+	if r.listed += len(routes); r.listed > maxObjects {
+		return table{}, tooMany("routes in the tables of policy rules", maxObjects)
+	}
 	t := table{others: slices.DeleteFunc(routes, own.equals)}
 	t.hasRoute = len(t.others) < len(routes)
 	r.tables[own] = t
@@ -145,7 +151,7 @@ func listRoutes(h *netlink.Handle, f rules.Family, table uint32) ([]netlink.Rout
 }
 
 // forEachRoute calls visit with the routes of a table, or of all tables if table is
-// RT_TABLE_UNSPEC, until visit returns false. After that, the handle must be closed.
+// RT_TABLE_UNSPEC, until visit returns false. Package netlink then receives and discards the rest.
 func forEachRoute(
 	h *netlink.Handle, f rules.Family, table uint32, visit func(netlink.Route) bool,
 ) error {

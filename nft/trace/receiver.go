@@ -43,7 +43,8 @@ func NewReceiver(size int) (*Receiver, error) {
 	return r, nil
 }
 
-// maxDatagrams is the maximum number of datagrams that Drain reads.
+// maxDatagrams limits a call of Drain, because processes can send datagrams faster than Drain reads
+// them.
 const maxDatagrams = 4096
 
 // Drain reads up to 4,096 datagrams and calls add for each datagram of the kernel. If the queue is

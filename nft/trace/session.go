@@ -165,7 +165,8 @@ type Batch struct {
 // value means no deadline.
 func (s *Session) SetDeadline(t time.Time) error { return s.events.SetReadDeadline(t) }
 
-// Next waits for messages and returns the queued events, at most about 4,096. It must be called by
+// Next waits for messages and returns the queued events, at most about 4,096. There are none if
+// processes have sent many messages. It must be called by
 // one goroutine at a time. After [Session.Close] it returns [os.ErrClosed].
 func (s *Session) Next() (Batch, error) {
 	var b Batch

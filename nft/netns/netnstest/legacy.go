@@ -44,6 +44,9 @@ func WriteUnreadableTable(t testing.TB, ns *netns.NS) {
 	entry("", 40, accept) // belongs to no chain
 	entry("ERROR", 64, 0)
 	counters := make([]byte, 16*oldCount)
+	var pinner runtime.Pinner // the kernel writes to this address
+	pinner.Pin(&counters[0])
+	defer pinner.Unpin()
 	b := make([]byte, replaceSize, replaceSize+len(entries))
 	copy(b, "raw")
 	order.PutUint32(b[32:], hooks)
@@ -75,7 +78,6 @@ func WriteUnreadableTable(t testing.TB, ns *netns.NS) {
 		}
 		return nil
 	})
-	runtime.KeepAlive(counters)
 	if err != nil {
 		t.Fatal("write an unreadable table of iptables-legacy: ", err)
 	}
