@@ -36,7 +36,7 @@ func TestBackendChangeWithoutTheAnswerToTheRemoval(t *testing.T) {
 						return false, err
 					}
 					if !tc.readable {
-						return false, errors.Join(lost, dropCapabilities(unix.CAP_NET_ADMIN))
+						return false, errors.Join(lost, netnstest.DropCapabilities(unix.CAP_NET_ADMIN))
 					}
 					return false, lost
 				})

@@ -2,7 +2,6 @@ package compat_test
 
 import (
 	"errors"
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -64,30 +63,13 @@ func TestLegacyNeedsNoRawSockets(t *testing.T) {
 
 // withoutCapabilities calls fn in the namespace, on a new thread without the capabilities.
 func withoutCapabilities(ns *netns.NS, fn func() error, capabilities ...int) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock, so that the thread ends
-		err := unix.Setns(ns.FD(), unix.CLONE_NEWNET)
-		if err == nil {
-			err = dropCapabilities(capabilities...)
+	return netnstest.OnNewThread(func() error {
+		if err := unix.Setns(ns.FD(), unix.CLONE_NEWNET); err != nil {
+			return err
 		}
-		if err == nil {
-			err = fn()
+		if err := netnstest.DropCapabilities(capabilities...); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	return <-done
-}
-
-// dropCapabilities removes the capabilities from the effective capabilities of the thread.
-func dropCapabilities(capabilities ...int) error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return err
-	}
-	for _, c := range capabilities {
-		data[c/32].Effective &^= 1 << (c % 32)
-	}
-	return unix.Capset(&header, &data[0])
+		return fn()
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -400,30 +399,15 @@ func TestRemovalNeedsNoRawSockets(t *testing.T) {
 
 // withoutNetRaw calls fn in the node's network namespace, on a new thread without CAP_NET_RAW.
 func (env *testEnv) withoutNetRaw(fn func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock, so that the thread ends
-		err := unix.Setns(env.host.FD(), unix.CLONE_NEWNET)
-		if err == nil {
-			err = dropNetRaw()
+	return netnstest.OnNewThread(func() error {
+		if err := unix.Setns(env.host.FD(), unix.CLONE_NEWNET); err != nil {
+			return err
 		}
-		if err == nil {
-			err = fn()
+		if err := netnstest.DropCapabilities(unix.CAP_NET_RAW); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	return <-done
-}
-
-// dropNetRaw removes CAP_NET_RAW from the effective capabilities of the thread.
-func dropNetRaw() error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return err
-	}
-	data[0].Effective &^= 1 << unix.CAP_NET_RAW
-	return unix.Capset(&header, &data[0])
+		return fn()
+	})
 }
 
 // runOnNode runs a program on the node.

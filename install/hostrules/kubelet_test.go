@@ -159,7 +159,7 @@ func TestAKubeletThatCannotBeExamined(t *testing.T) {
 		dir := filepath.Join(proc, "7")
 		err := os.MkdirAll(filepath.Join(dir, "ns"), 0o700)
 		if err == nil {
-			err = os.Symlink("/proc/self/ns/net", filepath.Join(dir, "ns/net"))
+			err = os.Symlink("/proc/thread-self/ns/net", filepath.Join(dir, "ns/net"))
 		}
 		for name, text := range map[string]string{
 			"comm": "kubelet\n", "status": "Uid:\t0\t0\t0\t0\n", "cgroup": "0::/kubelet\n",

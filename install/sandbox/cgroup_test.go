@@ -136,7 +136,7 @@ func TestNamespacePrecedence(t *testing.T) {
 func TestAReusedProcessIDIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "7", "ns"), 0o700),
-		os.Symlink("/proc/self/ns/net", filepath.Join(dir, "7", "ns", "net")),
+		os.Symlink("/proc/thread-self/ns/net", filepath.Join(dir, "7", "ns", "net")),
 		os.WriteFile(filepath.Join(dir, "7", "cgroup"), []byte("0::/kubepods/pod"+other+"\n"),
 			0o600),
 		os.WriteFile(filepath.Join(dir, "7", "stat"),

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -114,16 +113,14 @@ func (n *node) mount(t testing.TB, ns *netns.NS, name string) error {
 // onThread runs prepare and then fn on a thread that is not reused.
 func onThread(t *testing.T, prepare func() error, fn func()) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := prepare()
-		if err == nil {
-			fn()
+	err := netnstest.OnNewThread(func() error {
+		if err := prepare(); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		fn()
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

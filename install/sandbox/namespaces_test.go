@@ -15,7 +15,7 @@ import (
 // the namespaces of the node and of the calling process.
 func TestNamespaces(t *testing.T) {
 	proc, host, first, second := t.TempDir(), netnstest.New(t), netnstest.New(t), netnstest.New(t)
-	own := "/proc/self/ns/net"
+	own := "/proc/thread-self/ns/net"
 	path := func(ns *netns.NS) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()) }
 	for pid, target := range map[string]string{
 		"1": path(host), "2": own, "3": path(host), "4": "/proc/ended", "7": path(first),

@@ -181,13 +181,8 @@ func TestWithoutPermissionToReadProcesses(t *testing.T) {
 	n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
 	n.record(t, recorded, "c1", "/var/run/netns/cni-1")
 	prepare := func() error {
-		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var data [2]unix.CapUserData
-		if err := errors.Join(n.mount(t, ns, "cni-1"), unix.Capget(&hdr, &data[0])); err != nil {
-			return err
-		}
-		data[0].Effective &^= 1 << unix.CAP_SYS_PTRACE
-		return unix.Capset(&hdr, &data[0])
+		return errors.Join(n.mount(t, ns, "cni-1"),
+			netnstest.DropCapabilities(unix.CAP_SYS_PTRACE))
 	}
 	onThread(t, prepare, func() {
 		f := n.finder()

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -28,27 +28,16 @@ func TestOnlyRootIsAnswered(t *testing.T) {
 		t.Skip("needs root to change the user")
 	}
 	env := start(t, socket(t), serve.Options{Objects: echo})
-	c := make(chan net.Conn)
-	go func() {
-		runtime.LockOSThread() // the thread ends with its goroutine
-		// The filesystem uid remains root's: the mode of the socket permits the connection.
-		const nobody = 65534
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody,
-			^uintptr(0)); errno != 0 {
-			t.Errorf("setresuid: %v", errno)
+	var conn net.Conn
+	err := netnstest.OnNewThread(func() (err error) {
+		if err := netnstest.ChangeUser(65534); err != nil {
+			return err
 		}
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
-			t.Errorf("setfsuid: %v", errno)
-		}
-		conn, err := net.Dial("unix", env.path)
-		if err != nil {
-			t.Error(err)
-		}
-		c <- conn
-	}()
-	conn := <-c
-	if conn == nil {
-		return
+		conn, err = net.Dial("unix", env.path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer conn.Close()
 	_, _ = conn.Write(agent.AppendFrame(nil,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -282,26 +281,19 @@ func TestDescriptorOfARemovedPodIsClosed(t *testing.T) {
 func TestOnlyRootMayConnect(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
-	result := make(chan *ztunneltest.Client)
-	go func() {
-		runtime.LockOSThread() // the thread ends with its goroutine
-		const nobody = 65534
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody,
-			^uintptr(0)); errno != 0 {
-			t.Errorf("setresuid: %v", errno)
+	var c *ztunneltest.Client
+	err := netnstest.OnNewThread(func() (err error) {
+		if err := netnstest.ChangeUser(65534); err != nil {
+			return err
 		}
-		// The uid of the file system remains root's, so that the mode of the socket has no effect.
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
-			t.Errorf("setfsuid: %v", errno)
-		}
-		c, err := ztunneltest.Dial(env.path, zds.Version_V1)
-		// The server may close the connection before the first message is written.
-		if err != nil && !errors.Is(err, syscall.EPIPE) {
-			t.Error(err)
-		}
-		result <- c
-	}()
-	if c := <-result; c != nil {
+		c, err = ztunneltest.Dial(env.path, zds.Version_V1)
+		return err
+	})
+	// The server may close the connection before the first message is written.
+	if err != nil && !errors.Is(err, syscall.EPIPE) {
+		t.Error(err)
+	}
+	if c != nil {
 		defer c.Close()
 		if _, _, err := c.Next(); err == nil {
 			t.Error("the server sent a message to another user than root")

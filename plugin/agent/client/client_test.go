@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
@@ -279,26 +279,19 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	checkText(t, c.Report(sampleAdd), "belongs to uid 65534")
 }
 
-// asNobody calls f with the effective uid of nobody, on a new thread, which ends afterwards.
+// asNobody calls f with the effective uid of nobody, on a new thread.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		lockThreadForGood()
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534,
-			^uintptr(0)); errno != 0 {
-			t.Errorf("setresuid: %v", errno)
-			return
-		}
-		// The filesystem uid remains root's: f can create files in any directory.
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
-			t.Errorf("setfsuid: %v", errno)
-			return
+	err := netnstest.OnNewThread(func() error {
+		if err := netnstest.ChangeUser(65534); err != nil {
+			return err
 		}
 		f()
-	}()
-	<-done
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // TestAPIServerIsRequestedAfterTheAgent checks that the API server is requested only if the agent

@@ -3,7 +3,6 @@ package client_test
 import (
 	"io"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +19,6 @@ var sampleAdd = agent.Add{
 	Duration: 1500 * time.Microsecond, Bytes: 4096,
 	Namespace: "default", Name: "web", UID: "556740d7",
 }
-
-func lockThreadForGood() { runtime.LockOSThread() } // the thread ends with its goroutine
 
 // collect listens on a socket. It returns the path of the socket and a channel of the received
 // requests.
