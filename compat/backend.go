@@ -140,7 +140,10 @@ func EmptySnapshot() Snapshot { return Snapshot{empty: true} }
 // hasRules reports whether the tables hold a rule.
 func hasRules(tables []rules.Table) bool {
 	rs := rules.Ruleset{Tables: tables}
-	return anyRule(&rs, func(*rules.Rule) bool { return true })
+	for range rs.AllRules() {
+		return true
+	}
+	return false
 }
 
 // Backends returns nft and legacy, in the order of preference.

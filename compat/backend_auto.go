@@ -3,7 +3,6 @@ package compat
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -127,56 +126,9 @@ func (autoBackend) supportedBackend(ns *netns.NS, rs rules.Ruleset) Backend {
 		features = []nft.Support{{Feature: nft.FeatureTables, Err: err}}
 	}
 	for _, s := range features {
-		if s.Err != nil && lacksNFT(s.Err) && NeedsFeature(&rs, s.Feature) {
+		if s.Err != nil && lacksNFT(s.Err) && s.Feature.IsNeededBy(&rs) {
 			return legacyBackend{}
 		}
 	}
 	return nftBackend{}
-}
-
-// NeedsFeature reports whether the ruleset needs the feature of nf_tables.
-func NeedsFeature(rs *rules.Ruleset, f nft.Feature) bool {
-	switch f {
-	case nft.FeatureTProxy:
-		return anyRule(rs, func(r *rules.Rule) bool { return hasType[rules.TProxy](r.Actions) })
-	case nft.FeatureZone:
-		return anyRule(rs, func(r *rules.Rule) bool {
-			return hasType[rules.SetZone](r.Actions) || hasType[rules.MatchState](r.Matches)
-		})
-	case nft.FeatureRoute:
-		return anyChain(rs, func(c *rules.Chain) bool {
-			return c.Base != nil && c.Base.Type == rules.Route
-		})
-	case nft.FeatureInterval:
-		return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool { return len(t.Sets()) > 0 })
-	}
-	return true
-}
-
-func anyChain(rs *rules.Ruleset, matches func(*rules.Chain) bool) bool {
-	for _, c := range rs.AllChains() {
-		if matches(c) {
-			return true
-		}
-	}
-	return false
-}
-
-func anyRule(rs *rules.Ruleset, matches func(*rules.Rule) bool) bool {
-	for _, r := range rs.AllRules() {
-		if matches(r) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasType reports whether one of the values has type T.
-func hasType[T, V any](values []V) bool {
-	for _, v := range values {
-		if _, ok := any(v).(T); ok {
-			return true
-		}
-	}
-	return false
 }

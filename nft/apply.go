@@ -225,7 +225,7 @@ func (a *applier) afterCommit(s step, err error) error {
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
 		a.unanswered = Result{Outcome: s.outcome, Bytes: size}
 	}
-	return diagnose(err)
+	return diagnose(err, &a.desired)
 }
 
 // finish removes unneeded routes, and counts the changes of routes.

@@ -155,7 +155,7 @@ func (a *applier) commitIntermediate(s step) error {
 		}
 		WaitForPackets()
 	}
-	return diagnose(err)
+	return diagnose(err, &a.desired)
 }
 
 // removeGateAfterFailure deletes the gate if failure is not nil and this call has added the gate.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +53,53 @@ var (
 	}
 )
 
+// IsNeededBy reports whether the ruleset needs the feature.
+func (f Feature) IsNeededBy(rs *rules.Ruleset) bool {
+	switch f {
+	case FeatureTProxy:
+		return anyRule(rs, func(r *rules.Rule) bool { return hasType[rules.TProxy](r.Actions) })
+	case FeatureZone:
+		return anyRule(rs, func(r *rules.Rule) bool {
+			return hasType[rules.SetZone](r.Actions) || hasType[rules.MatchState](r.Matches)
+		})
+	case FeatureRoute:
+		return anyChain(rs, func(c *rules.Chain) bool {
+			return c.Base != nil && c.Base.Type == rules.Route
+		})
+	case FeatureInterval:
+		return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool { return len(t.Sets()) > 0 })
+	}
+	return true
+}
+
+func anyChain(rs *rules.Ruleset, matches func(*rules.Chain) bool) bool {
+	for _, c := range rs.AllChains() {
+		if matches(c) {
+			return true
+		}
+	}
+	return false
+}
+
+func anyRule(rs *rules.Ruleset, matches func(*rules.Rule) bool) bool {
+	for _, r := range rs.AllRules() {
+		if matches(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasType reports whether one of the values has type T.
+func hasType[T, V any](values []V) bool {
+	for _, v := range values {
+		if _, ok := any(v).(T); ok {
+			return true
+		}
+	}
+	return false
+}
+
 // An UnsupportedError reports that the kernel lacks a feature.
 type UnsupportedError struct {
 	Feature Feature
@@ -76,7 +124,8 @@ type Support struct {
 // Probe detects the features of the kernel in a temporary namespace. It needs CAP_SYS_ADMIN and
 // CAP_NET_ADMIN. Without them [IsNotPermitted] reports true for the error, and only Apply can
 // detect a missing feature. The kernel loads the modules of the features on demand. Probe caches
-// the result for the life of the process, and does not detect modules that are installed later.
+// the result for the life of the process, and does not detect modules that are installed later. If
+// the kernel runs out of memory, Probe returns an error, which it does not cache.
 func Probe() ([]Support, error) {
 	probeCache.Lock()
 	defer probeCache.Unlock()
@@ -139,7 +188,7 @@ func (c *conn) probe() ([]Support, error) {
 		return nil, err
 	}
 	for _, r := range rejections {
-		if IsNotPermitted(r.errno) {
+		if IsNotPermitted(r.errno) || isOutOfMemory(r.errno) {
 			return nil, r.errno
 		}
 		for i := range support {
@@ -252,11 +301,12 @@ func probes() []featureProbe {
 	}
 }
 
-// diagnose adds the missing features of the kernel to the error of a rejected transaction, if Probe
-// can detect them.
-func diagnose(err error) error {
+// diagnose adds the features that the ruleset needs and that the kernel lacks to the error of a
+// rejected transaction, if Probe can detect them.
+func diagnose(err error, rs *rules.Ruleset) error {
 	var kernelErr *KernelError
-	if !errors.As(err, &kernelErr) || needsRetry(err) || IsNotPermitted(err) {
+	if !errors.As(err, &kernelErr) || needsRetry(err) || IsNotPermitted(err) ||
+		isOutOfMemory(kernelErr.Errno) {
 		return err
 	}
 	features, probeErr := Probe()
@@ -264,9 +314,16 @@ func diagnose(err error) error {
 		return err
 	}
 	for _, s := range features {
-		if s.Err != nil {
+		if s.Err != nil && s.Feature.IsNeededBy(rs) {
 			err = errors.Join(err, s.Err)
 		}
 	}
 	return err
+}
+
+// isOutOfMemory reports whether the kernel rejected a message for want of memory, which does not
+// show whether it supports a feature.
+func isOutOfMemory(errno unix.Errno) bool {
+	return errno == unix.ENOMEM || errno == unix.ENOBUFS || errno == unix.EAGAIN ||
+		errno == unix.EINTR
 }

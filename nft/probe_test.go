@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
@@ -144,6 +145,48 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 	})
 	if _, err := c.probe(); !IsNotPermitted(err) || IsNotSupported(err) {
 		t.Errorf("error %v, want a permission error", err)
+	}
+	c = scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		return append([][]byte{encodeError(split(t, request)[2].Header.Seq, unix.ENOMEM, 0)},
+			kernel(request)...)
+	})
+	if features, err := c.probe(); !errors.Is(err, unix.ENOMEM) || IsNotSupported(err) {
+		t.Errorf("out of memory: features %v, error %v, want the error", features, err)
+	}
+}
+
+// TestOnlyFeaturesThatTheRulesetNeedsAreNamed checks the error of a rejected transaction on a
+// kernel without TPROXY.
+func TestOnlyFeaturesThatTheRulesetNeedsAreNamed(t *testing.T) {
+	probeCache.Lock()
+	cached := probeCache.features
+	probeCache.features = []Support{{
+		FeatureTProxy, &UnsupportedError{Feature: FeatureTProxy, Err: unix.ENOENT},
+	}}
+	probeCache.Unlock()
+	t.Cleanup(func() {
+		probeCache.Lock()
+		defer probeCache.Unlock()
+		probeCache.features = cached
+	})
+	redirect, tproxy := compileWith(captureAll), compileWith(func(r *rules.Redirect) {
+		captureAll(r)
+		r.Mode = rules.ModeTProxy
+	})
+	for _, row := range []struct {
+		name  string
+		rs    *rules.Ruleset
+		errno unix.Errno
+		want  bool
+	}{
+		{"the ruleset needs TPROXY", &tproxy, unix.ENOENT, true},
+		{"the ruleset does not need TPROXY", &redirect, unix.ENOENT, false},
+		{"no memory", &tproxy, unix.ENOMEM, false},
+	} {
+		err := diagnose(&KernelError{Message: "add rule", Errno: row.errno}, row.rs)
+		if IsNotSupported(err) != row.want || !errors.Is(err, row.errno) {
+			t.Errorf("%s: error %v; names TPROXY: want %t", row.name, err, row.want)
+		}
 	}
 }
 

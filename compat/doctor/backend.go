@@ -36,7 +36,7 @@ func (d *diagnosis) missingNFT() []nft.Feature {
 	}
 	var missing []nft.Feature
 	for _, s := range d.Features {
-		if s.Err != nil && compat.NeedsFeature(&d.compiled, s.Feature) {
+		if s.Err != nil && s.Feature.IsNeededBy(&d.compiled) {
 			missing = append(missing, s.Feature)
 		}
 	}

@@ -20,7 +20,7 @@ func (d *diagnosis) checkKernel() {
 		summary := fmt.Sprintf("Linux %s lacks %s", d.Kernel, s.Feature.Name)
 		switch {
 		case s.Err == nil:
-		case !compat.NeedsFeature(&d.compiled, s.Feature):
+		case !s.Feature.IsNeededBy(&d.compiled):
 			d.add("kernel", Note, summary+"; these parameters do not need it", "")
 		case d.usesLegacy():
 			lacksNeeded = true
