@@ -152,9 +152,9 @@ func TestConcurrentWritersKeepEachOthersRules(t *testing.T) {
 				}
 				table, err := xtables.Read(ns, rules.IPv4, name)
 				if err == nil && i%2 == 0 {
-					_, err = table.AddChain("OTHER")
+					_, err = table.AddChains("OTHER")
 				} else if err == nil {
-					err = table.DeleteChain("OTHER")
+					table.DeleteChains(func(name string) bool { return name == "OTHER" })
 				}
 				if err == nil {
 					err = xtables.Replace(ns, table)

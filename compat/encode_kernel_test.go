@@ -40,9 +40,11 @@ func installTables(t testing.TB, ns *netns.NS, tables []rules.Table) {
 			}
 			into := table.Chain(c.Name)
 			if c.Base == nil {
-				if into, err = table.AddChain(c.Name); err != nil {
+				added, err := table.AddChains(c.Name)
+				if err != nil {
 					t.Fatal(err)
 				}
+				into = &added[0]
 			}
 			into.Rules = slices.Concat(list, into.Rules)
 		}

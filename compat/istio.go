@@ -91,9 +91,7 @@ func removeFromTable(ns *netns.NS, id xtables.ID) (removed []string, err error) 
 			return removed, err
 		}
 		lines := linesOf(found)
-		if err = deleteIstio(t, found); err != nil {
-			return removed, err
-		}
+		deleteIstio(t, found)
 		err = xtables.Replace(ns, t)
 		if replaced := (*xtables.ReplacedError)(nil); err == nil || errors.As(err, &replaced) {
 			removed = append(removed, lines...)
@@ -106,20 +104,24 @@ func removeFromTable(ns *netns.NS, id xtables.ID) (removed []string, err error) 
 }
 
 // deleteIstio deletes the found rules and chains from t.
-func deleteIstio(t *xtables.Table, found istio.Leftovers) error {
-	// Delete backward, so that the remaining indexes stay valid.
-	for _, p := range slices.Backward(found.Rules) {
-		c := &t.Chains[p.Chain]
-		c.Rules = slices.Delete(c.Rules, p.Rule, p.Rule+1)
+func deleteIstio(t *xtables.Table, found istio.Leftovers) {
+	isIstio := map[istio.Position]bool{}
+	for _, p := range found.Rules {
+		isIstio[p] = true
 	}
-	var names []string
-	for _, i := range found.Chains {
-		names = append(names, t.Chains[i].Name)
-	}
-	for _, name := range names {
-		if err := t.DeleteChain(name); err != nil {
-			return err
+	for i := range t.Chains {
+		c := &t.Chains[i]
+		var kept []xtables.Rule
+		for j, r := range c.Rules {
+			if !isIstio[istio.Position{Chain: i, Rule: j}] {
+				kept = append(kept, r)
+			}
 		}
+		c.Rules = kept
 	}
-	return nil
+	names := map[string]bool{}
+	for _, i := range found.Chains {
+		names[t.Chains[i].Name] = true
+	}
+	t.DeleteChains(func(name string) bool { return names[name] })
 }

@@ -22,7 +22,7 @@ type encodedChain struct {
 }
 
 // A jumpRule is a rule at an index of a built-in or foreign chain. It jumps to one of the encoded
-// chains.
+// chains. The jumps in a chain are in ascending order of their indexes.
 type jumpRule struct {
 	chain string
 	index int
@@ -97,7 +97,6 @@ func (e encodedRules) withCounters(t *xtables.Table) encodedRules {
 // to 0.
 func removeSluiceRules(t *xtables.Table) (encodedRules, error) {
 	var e encodedRules
-	var names []string
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		kept := c.Rules[:0:0]
@@ -119,17 +118,12 @@ func removeSluiceRules(t *xtables.Table) (encodedRules, error) {
 			}
 		}
 		if IsSluiceChain(c.Name) {
-			names = append(names, c.Name)
 			e.chains = append(e.chains, encodedChain{c.Name, sluiceRules})
 			continue
 		}
 		c.Rules = kept
 	}
-	for _, name := range names {
-		if err := t.DeleteChain(name); err != nil {
-			return e, err
-		}
-	}
+	t.DeleteChains(IsSluiceChain)
 	return e, nil
 }
 
@@ -148,17 +142,36 @@ func withZeroCounters(f rules.Family, r *xtables.Rule) (xtables.Rule, error) {
 // insertInto inserts the rules into t, which must not contain the chains yet. It skips jumps from
 // chains that no longer exist.
 func (e encodedRules) insertInto(t *xtables.Table) error {
-	for _, encoded := range e.chains {
-		c, err := t.AddChain(encoded.name)
-		if err != nil {
-			return err
-		}
-		c.Rules = slices.Clone(encoded.rules)
+	names := make([]string, len(e.chains))
+	for i := range e.chains {
+		names[i] = e.chains[i].name
 	}
+	added, err := t.AddChains(names...)
+	if err != nil {
+		return err
+	}
+	for i := range added {
+		added[i].Rules = slices.Clone(e.chains[i].rules)
+	}
+	jumps := map[string][]jumpRule{}
 	for _, j := range e.jumps {
-		if c := t.Chain(j.chain); c != nil {
-			c.Rules = slices.Insert(c.Rules, min(j.index, len(c.Rules)), j.rule)
-		}
+		jumps[j.chain] = append(jumps[j.chain], j)
+	}
+	for i := range t.Chains {
+		c := &t.Chains[i]
+		c.Rules = insertJumps(c.Rules, jumps[c.Name])
+		delete(jumps, c.Name) // a table that iptables did not write may have two such chains
 	}
 	return nil
+}
+
+// insertJumps returns the rules with the jumps at their indexes, which must be in ascending order.
+func insertJumps(list []xtables.Rule, jumps []jumpRule) []xtables.Rule {
+	all := make([]xtables.Rule, 0, len(list)+len(jumps))
+	for _, j := range jumps {
+		n := max(min(j.index-len(all), len(list)), 0) // rules before the jump
+		all, list = append(all, list[:n]...), list[n:]
+		all = append(all, j.rule)
+	}
+	return append(all, list...)
 }

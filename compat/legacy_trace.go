@@ -107,11 +107,7 @@ func replaceMarks(f rules.Family, marks encodedRules) error {
 				return chain == trace.Chain
 			})
 		}
-		if t.Chain(trace.Chain) != nil {
-			if err := t.DeleteChain(trace.Chain); err != nil {
-				return err
-			}
-		}
+		t.DeleteChains(func(name string) bool { return name == trace.Chain })
 		return marks.insertInto(t)
 	})
 }

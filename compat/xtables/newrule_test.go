@@ -88,9 +88,7 @@ func TestNewRulesEqualIptablesRules(t *testing.T) {
 			sluiceNS, iptablesNS := netnstest.New(t), netnstest.New(t)
 			list, text := someRules(t, f)
 			table := must(Open(sluiceNS, f, "mangle"))
-			for _, name := range []string{"FIRST", "SECOND"} {
-				must(table.AddChain(name))
-			}
+			must(table.AddChains("FIRST", "SECOND"))
 			table.Chain("FIRST").Rules = list
 			out := table.Chain("OUTPUT")
 			out.Rules = append(out.Rules, must(NewRule(f, Header{}, nil, Target{Chain: "FIRST"})))
@@ -199,7 +197,7 @@ func TestNewRuleRejectsInvalidRules(t *testing.T) {
 	}
 }
 
-func TestAddChainRejectsInvalidNames(t *testing.T) {
+func TestAddChainsRejectsInvalidNames(t *testing.T) {
 	table := must(decode(&layouts[0], "nat", smallTable(&layouts[0])))
 	for name, want := range map[string]string{
 		"FULL":                  "iptables-legacy ip nat: chain FULL already exists",
@@ -212,13 +210,17 @@ func TestAddChainRejectsInvalidNames(t *testing.T) {
 		"-x":                    "is not a chain name",
 		strings.Repeat("x", 29): "must have 1 to 28 bytes, no spaces",
 	} {
-		if _, err := table.AddChain(name); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := table.AddChains("NEW", name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("chain %q: error %v, want %s", name, err, want)
 		}
 	}
-	if c, err := table.AddChain(strings.Repeat("x", 28)); err != nil || c.Policy() != Return ||
-		c != table.Chain(c.Name) {
-		t.Errorf("chain %v, error %v, want a chain with a name of 28 bytes", c, err)
+	if table.Chain("NEW") != nil {
+		t.Error("AddChains has added a chain although another name is invalid")
+	}
+	added, err := table.AddChains(strings.Repeat("x", 28))
+	if err != nil || len(added) != 1 || added[0].Policy() != Return ||
+		&added[0] != table.Chain(added[0].Name) {
+		t.Errorf("chains %v, error %v, want a chain with a name of 28 bytes", added, err)
 	}
 }
 
@@ -271,7 +273,7 @@ func TestNewRulesKeepTheCountersOfOtherRules(t *testing.T) {
 		"*mangle\n:OUTPUT ACCEPT [7:70]\n:OTHERS - [0:0]\n"+
 			"[1:10] -A OUTPUT -o eth1\n[2:20] -A OUTPUT -j OTHERS\n[3:30] -A OTHERS -o eth2\nCOMMIT\n")
 	table := must(Read(ns, rules.IPv4, "mangle"))
-	must(table.AddChain("OURS"))
+	must(table.AddChains("OURS"))
 	out := table.Chain("OUTPUT")
 	out.Rules = slices.Insert(out.Rules, 1,
 		must(NewRule(rules.IPv4, Header{}, nil, Target{Chain: "OURS"})))

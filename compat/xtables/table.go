@@ -57,47 +57,58 @@ func (t *Table) Chain(name string) *Chain {
 // terminating zero).
 const MaxChainName = 28
 
-// AddChain appends an empty user-defined chain. The pointer is valid until chains are added or
-// deleted. AddChain returns an error if the table has a chain with this name, or if iptables does
-// not allow the name.
-func (t *Table) AddChain(name string) (*Chain, error) {
-	isSpaceOrControl := func(c rune) bool { return c <= ' ' || c == 0x7f }
-	switch {
-	case t.Chain(name) != nil:
-		return nil, fmt.Errorf("%s: chain %s already exists", t, name)
-	case name == "", len(name) > MaxChainName, strings.ContainsFunc(name, isSpaceOrControl),
-		strings.HasPrefix(name, "-"), strings.HasPrefix(name, "!"),
-		slices.Contains(reservedNames, name), slices.Contains(xt.BuiltInChains[:], name):
-		const allowed = "must have 1 to %d bytes, no spaces, no leading - or !," +
-			" and not be the name of a verdict or built-in chain, or ERROR"
-		return nil, fmt.Errorf("%s: %q is not a chain name: "+allowed, t, name, MaxChainName)
+// AddChains appends empty user-defined chains, and returns them. The returned chains are part of
+// the table until chains are added or deleted. If the table has a chain with one of the names, or
+// iptables does not allow a name, AddChains adds no chain and returns an error.
+func (t *Table) AddChains(names ...string) ([]Chain, error) {
+	isTaken := make(map[string]bool, len(t.Chains))
+	for i := range t.Chains {
+		isTaken[t.Chains[i].Name] = true
 	}
-	l := t.layout
-	t.Chains = append(t.Chains, Chain{
-		Name: name,
-		head: element{entry: l.newEntry(nil, xt.Extension{
-			Name: errorTarget, Data: append([]byte(name), make([]byte, errorNameSize-len(name))...),
-		})},
-		foot: element{entry: l.newEntry(nil, verdictTarget(Return))},
-	})
-	return &t.Chains[len(t.Chains)-1], nil
+	added := len(t.Chains)
+	chains := slices.Grow(t.Chains, len(names))
+	for _, name := range names {
+		if isTaken[name] {
+			return nil, fmt.Errorf("%s: chain %s already exists", t, name)
+		}
+		if !isChainName(name) {
+			const allowed = "must have 1 to %d bytes, no spaces, no leading - or !," +
+				" and not be the name of a verdict or built-in chain, or ERROR"
+			return nil, fmt.Errorf("%s: %q is not a chain name: "+allowed, t, name, MaxChainName)
+		}
+		isTaken[name] = true
+		chains = append(chains, Chain{
+			Name: name,
+			head: element{entry: t.layout.newEntry(nil, xt.Extension{
+				Name: errorTarget,
+				Data: append([]byte(name), make([]byte, errorNameSize-len(name))...),
+			})},
+			foot: element{entry: t.layout.newEntry(nil, verdictTarget(Return))},
+		})
+	}
+	t.Chains = chains
+	return t.Chains[added:], nil
 }
 
 // reservedNames are the names of verdicts and of the entry that ends a table.
 var reservedNames = []string{"ACCEPT", "DROP", "QUEUE", "RETURN", errorTarget}
 
-// DeleteChain deletes a user-defined chain and its rules. The caller must also delete the rules
-// that jump to the chain.
-func (t *Table) DeleteChain(name string) error {
-	c := t.Chain(name)
-	switch {
-	case c == nil:
-		return fmt.Errorf("%s: chain %s does not exist", t, name)
-	case c.Hook != nil:
-		return fmt.Errorf("%s: chain %s is a built-in chain, which cannot be deleted", t, name)
-	}
-	t.Chains = slices.DeleteFunc(t.Chains, func(c Chain) bool { return c.Name == name })
-	return nil
+// isChainName reports whether iptables allows the name for a user-defined chain.
+func isChainName(name string) bool {
+	isSpaceOrControl := func(c rune) bool { return c <= ' ' || c == 0x7f }
+	return name != "" && len(name) <= MaxChainName &&
+		!strings.ContainsFunc(name, isSpaceOrControl) &&
+		!strings.HasPrefix(name, "-") && !strings.HasPrefix(name, "!") &&
+		!slices.Contains(reservedNames, name) && !slices.Contains(xt.BuiltInChains[:], name)
+}
+
+// DeleteChains deletes the user-defined chains whose names the function selects, and their rules.
+// The caller must also delete the rules that jump to these chains, because otherwise [Replace]
+// fails.
+func (t *Table) DeleteChains(isSelected func(name string) bool) {
+	t.Chains = slices.DeleteFunc(t.Chains, func(c Chain) bool {
+		return c.Hook == nil && isSelected(c.Name)
+	})
 }
 
 // Policy returns the verdict at the end of the chain: Accept or Drop for a built-in chain, Return
