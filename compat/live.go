@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/nft"
@@ -73,8 +74,12 @@ func (l *Live) UndecidedEffects() []string {
 	return sentences
 }
 
-// maxLiveReads is the maximum number of attempts of ReadLive while other processes write.
-const maxLiveReads = 100
+// maxLiveReads and maxLiveReadTime bound the repetitions of a read while other processes write. A
+// read takes about a millisecond, or seconds if a process of the pod has added very many rules.
+const (
+	maxLiveReads    = 100
+	maxLiveReadTime = 10 * time.Second
+)
 
 // errLiveBusy is the error of ReadLive if the rules changed during every attempt.
 var errLiveBusy = errors.New(
@@ -102,7 +107,8 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 			"%q is not an origin of rules: must be nft, iptables-nft, legacy or empty", origin)
 	}
 	before, err := readNamespaceState(ns, origin)
-	for range maxLiveReads {
+	start := time.Now()
+	for reads := 0; reads < maxLiveReads && time.Since(start) < maxLiveReadTime; reads++ {
 		if err != nil {
 			return Live{}, err
 		}
@@ -164,7 +170,8 @@ type namespaceState struct {
 func readNamespaceState(ns *netns.NS, origin Origin) (namespaceState, error) {
 	var s namespaceState
 	var err error
-	for range maxLiveReads {
+	start := time.Now()
+	for reads := 0; reads < maxLiveReads && time.Since(start) < maxLiveReadTime; reads++ {
 		if origin == OriginAll || origin == OriginLegacy {
 			// A table that is removed between two reads is a change too.
 			if s.legacy, err = ReadTables(ns); errors.Is(err, fs.ErrNotExist) {

@@ -31,9 +31,9 @@ func (p *parameters) readLive() (live rules.Ruleset, warnings []string, err erro
 }
 
 // readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order
-// in which packets traverse them. If both are wanted and the rules of iptables-legacy cannot be
-// read, it returns the rules of nf_tables and a warning. It also returns warnings about rules that
-// the model does not contain.
+// in which packets traverse them. If both are wanted and the process may not read the rules of
+// iptables-legacy, it returns the rules of nf_tables and a warning. It also returns warnings about
+// rules that the model does not contain.
 func readLive(
 	ns *netns.NS, name compat.BackendName,
 ) (found rules.Ruleset, warnings []string, err error) {
@@ -46,7 +46,7 @@ func readLive(
 		origin = compat.OriginLegacy
 	}
 	live, err := compat.ReadLive(ns, origin)
-	if err != nil && name == compat.BackendAuto {
+	if compat.IsNotPermitted(err) && name == compat.BackendAuto {
 		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
 			return tables, []string{"rules of iptables-legacy, if there are any, are left out: " +
 				strings.ReplaceAll(err.Error(), "\n", "; ")}, nil
