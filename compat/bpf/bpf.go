@@ -43,6 +43,12 @@ const (
 	Ingress  Hook = "cgroup_inet_ingress"
 	Egress   Hook = "cgroup_inet_egress"
 
+	SockCreate Hook = "cgroup_inet_sock_create"
+	Bind4      Hook = "cgroup_inet4_bind"
+	Bind6      Hook = "cgroup_inet6_bind"
+	GetSockOpt Hook = "cgroup_getsockopt"
+	SetSockOpt Hook = "cgroup_setsockopt"
+
 	SkLookup Hook = "sk_lookup"
 
 	XDP           Hook = "xdp"

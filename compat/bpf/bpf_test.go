@@ -128,6 +128,12 @@ func TestListReturnsTheProgramsOfAPod(t *testing.T) {
 	p := newPod(t)
 	p.attachCgroup(t, p.parent, load(t, "balance", ebpf.CGroupSockAddr,
 		ebpf.AttachCGroupInet4Connect, 1), ebpf.AttachCGroupInet4Connect)
+	p.attachCgroup(t, p.parent, load(t, "mark", ebpf.CGroupSock,
+		ebpf.AttachCGroupInetSockCreate, 1), ebpf.AttachCGroupInetSockCreate)
+	p.attachCgroup(t, p.parent, load(t, "bind", ebpf.CGroupSockAddr,
+		ebpf.AttachCGroupInet6Bind, 1), ebpf.AttachCGroupInet6Bind)
+	p.attachCgroup(t, p.parent, load(t, "read", ebpf.CGroupSockopt,
+		ebpf.AttachCGroupGetsockopt, 1), ebpf.AttachCGroupGetsockopt)
 	p.attachCgroup(t, p.parent+"/pod", load(t, "send", ebpf.CGroupSockAddr,
 		ebpf.AttachCGroupUDP6Sendmsg, 1), ebpf.AttachCGroupUDP6Sendmsg)
 	sockets, err := ebpf.NewMap(&ebpf.MapSpec{
@@ -173,6 +179,9 @@ func TestListReturnsTheProgramsOfAPod(t *testing.T) {
 	}
 	want := map[string]string{
 		"balance":  "cgroup_inet4_connect at cgroup " + p.parent,
+		"mark":     "cgroup_inet_sock_create at cgroup " + p.parent,
+		"bind":     "cgroup_inet6_bind at cgroup " + p.parent,
+		"read":     "cgroup_getsockopt at cgroup " + p.parent,
 		"send":     "cgroup_udp6_sendmsg at cgroup " + p.parent + "/pod",
 		"join":     "cgroup_sock_ops at cgroup " + p.parent + "/pod with sockets",
 		"choose":   "sk_lookup at the namespace",
@@ -299,6 +308,31 @@ func TestOtherFiltersOfTCAreListed(t *testing.T) {
 				t.Errorf("got %+v, want the filters %+v", l, tc.want)
 			}
 		})
+	}
+}
+
+// TestAQdiscWithoutClassesHasNoFilters checks that such a qdisc is not reported as unread.
+func TestAQdiscWithoutClassesHasNoFilters(t *testing.T) {
+	netnstest.RequireRoot(t)
+	ns := netnstest.NewPair(t).Pod
+	err := ns.Do(func() error {
+		i, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return addFilters(i.Attrs().Index, &netlink.GenericQdisc{
+			QdiscType: "pfifo", QdiscAttrs: netlink.QdiscAttrs{
+				Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+			},
+		}, nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unread := range bpf.List(ns, "/proc").Unread {
+		if strings.Contains(unread, "eth0") {
+			t.Errorf("unread: %s; want nothing about the interface", unread)
+		}
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// cgroupAttachPoints contains the hooks of a cgroup that see sockets or packets.
+// cgroupAttachPoints contains the hooks of a cgroup at which programs can change which packets are
+// captured, or which socket receives them.
 var cgroupAttachPoints = []attachPoint{
 	{Connect4, unix.BPF_CGROUP_INET4_CONNECT},
 	{Connect6, unix.BPF_CGROUP_INET6_CONNECT},
@@ -23,6 +24,11 @@ var cgroupAttachPoints = []attachPoint{
 	{SockOps, unix.BPF_CGROUP_SOCK_OPS},
 	{Ingress, unix.BPF_CGROUP_INET_INGRESS},
 	{Egress, unix.BPF_CGROUP_INET_EGRESS},
+	{SockCreate, unix.BPF_CGROUP_INET_SOCK_CREATE},
+	{Bind4, unix.BPF_CGROUP_INET4_BIND},
+	{Bind6, unix.BPF_CGROUP_INET6_BIND},
+	{GetSockOpt, unix.BPF_CGROUP_GETSOCKOPT},
+	{SetSockOpt, unix.BPF_CGROUP_SETSOCKOPT},
 }
 
 // addCgroups adds the programs at the cgroups of the processes in the namespace, and at the

@@ -1,12 +1,14 @@
 package bpf
 
 import (
+	"fmt"
 	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -20,6 +22,9 @@ func (l *Listing) addNamespace() {
 	defer func() { _ = file.Close() }()
 	l.addAttached(int(file.Fd()), "the namespace", []attachPoint{{SkLookup, unix.BPF_SK_LOOKUP}})
 }
+
+// maxDumps is the maximum number of attempts to list objects while other processes change them.
+const maxDumps = 5
 
 // Attach types of linux/bpf.h that package unix lacks.
 const (
@@ -35,7 +40,7 @@ func (l *Listing) addInterfaces() {
 		return
 	}
 	defer h.Close()
-	links, err := h.LinkList()
+	links, err := dump.Retry(maxDumps, h.LinkList)
 	if err != nil {
 		l.addUnread("interfaces", err)
 	}
@@ -61,7 +66,7 @@ func (l *Listing) addInterfaces() {
 // attached to the qdiscs clsact and ingress, or to a qdisc with classes, which sees outgoing
 // packets.
 func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string) {
-	qdiscs, err := h.QdiscList(i)
+	qdiscs, err := dump.Retry(maxDumps, func() ([]netlink.Qdisc, error) { return h.QdiscList(i) })
 	if err != nil {
 		l.addUnread("qdiscs of "+object, err)
 	}
@@ -78,13 +83,15 @@ func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string)
 	}
 }
 
-// addFiltersOf adds the filters with a parent.
+// addFiltersOf adds the filters with a parent. A qdisc without classes has none.
 func (l *Listing) addFiltersOf(
 	h *netlink.Handle, i netlink.Link, parent uint32, hook Hook, object string,
 ) {
-	filters, err := h.FilterList(i, parent)
+	filters, err := dump.Retry(maxDumps, func() ([]netlink.Filter, error) {
+		return h.FilterList(i, parent)
+	})
 	if err != nil {
-		return // a qdisc without classes has no filters
+		l.addUnread(fmt.Sprintf("filters of %s at %s", netlink.HandleStr(parent), object), err)
 	}
 	for _, f := range filters {
 		if p, ok := f.(*netlink.BpfFilter); ok {

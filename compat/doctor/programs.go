@@ -26,10 +26,18 @@ func programEffects() map[bpf.Hook]programEffect {
 	rewrite := programEffect{Warning, "it can rewrite the destination of a connection (socket load" +
 		" balancing) before Sluice's rules see it, so that excluded and included addresses and ports" +
 		" are compared with the rewritten destination"}
+	mark := programEffect{Warning, "it can set the mark and the interface of sockets, which Sluice's" +
+		" rules and the routes compare"}
+	bind := programEffect{Warning, "it can change the address and port at which a program listens," +
+		" so that captured connections do not reach the proxy"}
 	return map[bpf.Hook]programEffect{
 		bpf.Connect4: rewrite, bpf.Connect6: rewrite, bpf.SendMsg4: rewrite, bpf.SendMsg6: rewrite,
 		bpf.SockOps: {Note, "such a program can observe and tune connections"},
 		bpf.Ingress: drop, bpf.Egress: drop,
+		bpf.SockCreate: mark, bpf.SetSockOpt: mark,
+		bpf.Bind4: bind, bpf.Bind6: bind,
+		bpf.GetSockOpt: {Warning, "it can change the original destination of a captured connection" +
+			" that the proxy reads"},
 		bpf.SkLookup: {Warning, "it chooses the socket of an inbound connection: a captured" +
 			" connection can reach another socket than the proxy's"},
 		bpf.XDP: early, bpf.TCIngress: early, bpf.TCXIngress: early, bpf.NetkitPeer: early,
@@ -65,7 +73,7 @@ func (d *diagnosis) checkPrograms() {
 			strings.Join(d.Programs.Unread, "; "), "")
 	case len(d.Programs.Programs) == 0:
 		d.add("programs", OK,
-			"no eBPF program runs at the pod's cgroups, namespace and interfaces", "")
+			"no eBPF program that can affect capture runs at the pod's cgroups, namespace and interfaces", "")
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -52,52 +53,66 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 		if _, err := network.Dial(call); err != nil {
 			return err
 		}
-		packets, err := receivePackets(session)
-		if err != nil {
-			return err
-		}
-		line, ok := "no packet was traced", false
-		for _, events := range packets {
+		line, ok, err := receiveOutcome(session, func(events trace.Packet) (string, bool) {
 			packet := livetrace.PacketOf(events, interfaces)
 			if packet.Destination != call.To {
-				continue
+				return "", false
 			}
 			packet.Owner = &traced.row.caller.owner
 			if packet.Hook == rules.Prerouting {
 				packet.Owner = nil // it arrives from the neighbor
 			}
 			o, complete := livetrace.Match(&rs, events, packet, livetrace.Options{OwnerKnown: true})
-			if complete && !o.Repeated {
-				line = fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol,
-					packet.Source, packet.Destination, o.Message)
-				ok = o.Outcome == traced.outcome && len(o.Differences) == 0
-				break // the other packets to this destination are the proxy's
+			if !complete || o.Repeated {
+				return "", false
 			}
+			return fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol,
+					packet.Source, packet.Destination, o.Message),
+				o.Outcome == traced.outcome && len(o.Differences) == 0
+		})
+		if err != nil {
+			return err
 		}
 		p.printResult(ok, line, string(traced.outcome)+", by the rules that the model predicts")
 	}
 	return nil
 }
 
-// idleTime is the time without further events after which all events have been received. The kernel
-// queues the events of a call before its answer arrives.
-const idleTime = 10 * time.Millisecond
+// eventTime bounds the wait for the events of a call. The kernel queues them before the answer to
+// the call arrives, so that the wait is long only if an event is missing.
+const eventTime = 10 * time.Second
 
-// receivePackets returns the packets of the events that the kernel has queued.
-func receivePackets(session *trace.Session) ([]trace.Packet, error) {
-	var events trace.Collector
+// receiveOutcome reads events until match reports the wanted outcome for a packet, and returns the
+// text of this packet. Without such a packet it returns the text of the first other packet to which
+// match assigns one, and false.
+func receiveOutcome(
+	session *trace.Session, match func(trace.Packet) (text string, ok bool),
+) (text string, ok bool, err error) {
+	if err := session.SetDeadline(time.Now().Add(eventTime)); err != nil {
+		return "", false, err
+	}
+	text = "no packet was traced"
+	var received []trace.Event
 	for {
-		if err := session.SetDeadline(time.Now().Add(idleTime)); err != nil {
-			return nil, err
-		}
 		batch, err := session.Next()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			allRead := time.Now().Add(time.Second) // after the last event
-			return events.Take(allRead), nil
+			return text, false, nil
 		}
 		if err != nil {
-			return nil, err
+			return "", false, err
 		}
-		events.Add(time.Now(), batch.Events...)
+		received = append(received, batch.Events...)
+		var events trace.Collector
+		now := time.Now()
+		events.Add(now, received...)
+		other := ""
+		for _, packet := range events.Take(now.Add(time.Second)) {
+			t, ok := match(packet)
+			if ok {
+				return t, true, nil
+			}
+			other = cmp.Or(other, t)
+		}
+		text = cmp.Or(other, text)
 	}
 }
