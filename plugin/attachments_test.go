@@ -26,6 +26,7 @@ func TestSeveralAttachments(t *testing.T) {
 		{"IPv4, then IPv6", v4, v6, true, false},
 		{"IPv6, then IPv4", v6, v4, true, false},
 		{"IPv6, then both", v6, v4 + "," + v6, true, false},
+		{"both with IPv6 first, then IPv4", v6 + "," + v4, v4, false, false},
 		{"IPv4, then both", v4, v4 + "," + v6, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

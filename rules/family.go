@@ -12,13 +12,14 @@ func DecidesFamily(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
 }
 
-// CapturesIPv6 reports whether Istio captures IPv6 of a pod with these addresses. Istio does if the
-// first address, or with dualStack any address, is an IPv6 address. The caller must omit addresses
-// for which [DecidesFamily] is false. An IPv4-mapped address counts as IPv4.
+// CapturesIPv6 reports whether Istio captures IPv6 of a pod with these addresses, in any order.
+// With dualStack, Istio does if any address is an IPv6 address. Without it, the first address in
+// the kernel's order determines the family, and the kernel lists all IPv4 addresses before IPv6
+// addresses (rtnl_dump_all in net/core/rtnetlink.c): Istio captures IPv6 only of a pod without IPv4,
+// because istiod then configures no proxy listener for the pod's IPv6. The caller must omit
+// addresses for which [DecidesFamily] is false. An IPv4-mapped address counts as IPv4.
 func CapturesIPv6(addresses []netip.Addr, dualStack bool) bool {
 	is6 := func(a netip.Addr) bool { return a.Unmap().Is6() }
-	if dualStack {
-		return slices.ContainsFunc(addresses, is6)
-	}
-	return len(addresses) > 0 && is6(addresses[0])
+	is4 := func(a netip.Addr) bool { return !is6(a) }
+	return slices.ContainsFunc(addresses, is6) && (dualStack || !slices.ContainsFunc(addresses, is4))
 }

@@ -54,7 +54,7 @@ func (r *result) note(kind NoteKind, format string, args ...any) {
 func (r *result) noteIPv6(addresses []netip.Addr) {
 	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.Redirect.IPv6 {
 		r.note(IPv6Uncaptured,
-			"the pod's IPv6 is not captured: %s comes after an IPv4 address,"+
+			"the pod's IPv6 is not captured: it has %s in addition to an IPv4 address,"+
 				" and ISTIO_DUAL_STACK is not set",
 			addresses[i])
 	}

@@ -32,8 +32,8 @@ type result struct {
 }
 
 // Parameters returns the redirection of a pod that [Decide] redirects. addresses are the pod's
-// addresses in the order of the CNI result. The addresses that [GlobalAddresses] keeps determine
-// whether IPv6 is captured (see [rules.CapturesIPv6]).
+// addresses in any order. The addresses that [GlobalAddresses] keeps determine whether IPv6 is
+// captured (see [rules.CapturesIPv6]).
 //
 // The error is a [rules.Faults] that lists all invalid values. [rules.Fault.Field] names the source
 // of the value, such as an annotation, or an argument and its container. Values are truncated and

@@ -250,13 +250,18 @@ func TestFamilies(t *testing.T) {
 		{name: "IPv4 only", addresses: ipv4},
 		{name: "IPv6 only", addresses: addresses("fd00::5"), ipv6: true},
 		{
-			name:      "IPv6 first is captured, and IPv4 always",
-			addresses: addresses("fd00::5", "10.0.0.5"), ipv6: true,
+			name:      "IPv4 excludes IPv6, also after it",
+			addresses: addresses("fd00::5", "10.0.0.5"),
+			note:      "the pod's IPv6 is not captured: it has fd00::5 in addition to an IPv4 address, and ISTIO_DUAL_STACK is not set",
 		},
 		{
-			name:      "IPv4 first excludes IPv6",
+			name:      "dual stack, IPv6 first",
+			addresses: addresses("fd00::5", "10.0.0.5"), dualStack: true, ipv6: true,
+		},
+		{
+			name:      "IPv4 excludes IPv6",
 			addresses: addresses("10.0.0.5", "fd00::5", "fd00::6"),
-			note:      "the pod's IPv6 is not captured: fd00::5 comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+			note:      "the pod's IPv6 is not captured: it has fd00::5 in addition to an IPv4 address, and ISTIO_DUAL_STACK is not set",
 		},
 		{
 			name: "dual stack", addresses: addresses("10.0.0.5", "fd00::5"), dualStack: true,

@@ -136,7 +136,7 @@ func podParameters() []Parameter {
 			Flag: "dual-stack", Variables: []string{"DUAL_STACK", "ISTIO_DUAL_STACK"},
 			Section: SectionPod,
 			Help: "capture IPv6 too if the pod has an IPv6 address; " +
-				"without this flag, only if its first address is IPv6",
+				"without this flag, only if it has no IPv4 address",
 			set: setter(rules.ParseBool, func(v *Values) *bool { return &v.DualStack }),
 		},
 	}

@@ -12,7 +12,7 @@ type Values struct {
 	// EnvoyUser is the name of the proxy's user. It is ignored if user ids are given.
 	EnvoyUser string
 	// DualStack reports whether any IPv6 address of the pod causes the capture of IPv6. If it is
-	// false, IPv6 is captured only if the first address of the pod is an IPv6 address.
+	// false, IPv6 is captured only if the pod has no IPv4 address.
 	DualStack bool
 	// StatusPort is the status port of the sidecar's agent in the annotation of a pod, or 0.
 	StatusPort uint16

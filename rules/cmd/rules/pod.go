@@ -32,7 +32,7 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	}
 	p.Redirect.IPv6 = rules.CapturesIPv6(p.PodIPs, p.DualStack)
 	if i := slices.IndexFunc(p.PodIPs, netip.Addr.Is6); i >= 0 && !p.Redirect.IPv6 {
-		s.warn("the pod's IPv6 is not captured: %s comes after an IPv4 address, "+
+		s.warn("the pod's IPv6 is not captured: it has %s in addition to an IPv4 address, "+
 			"and --dual-stack is not set", p.PodIPs[i])
 	}
 	s.warnOfNameservers(p.Redirect)

@@ -50,13 +50,12 @@ func TestAddressesDecideWhetherIPv6IsCaptured(t *testing.T) {
 		{name: "IPv4 only", found: addrs("10.0.0.5")},
 		{name: "IPv6 only", found: addrs("fd00::5"), ipv6: true},
 		{
-			name:  "the first address determines the family",
-			found: addrs("fd00::5", "10.0.0.5"),
-			ipv6:  true,
+			name: "an IPv6 address before IPv4, but not dual-stack", found: addrs("fd00::5", "10.0.0.5"),
+			warning: "IPv6 is not captured: it has fd00::5",
 		},
 		{
 			name: "an IPv6 address, but not dual-stack", found: addrs("10.0.0.5", "fd00::5"),
-			warning: "IPv6 is not captured: fd00::5",
+			warning: "IPv6 is not captured: it has fd00::5",
 		},
 		{name: "dual-stack", found: addrs("10.0.0.5", "fd00::5"), dualStack: true, ipv6: true},
 		{
