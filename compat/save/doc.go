@@ -12,6 +12,10 @@
 // LOG, NFLOG, ULOG, TRACE, AUDIT, IDLETIMER or LED only counts, because these targets change
 // neither packets nor a state that a match reads.
 //
+// The options of matches and targets may be abbreviated as in iptables, but not the options of every
+// rule, such as --destination. A word whose meaning is not certain, because it follows a match or
+// target that may have further options, makes this match or target unknown, with any effect.
+//
 // [Parse] returns a [SyntaxError] for a text that iptables-restore would reject, unless the error
 // is in the options of an unknown match or target.
 //

@@ -42,7 +42,7 @@ var headerOptions = [...]struct {
 		(*ruleReader).readAddress,
 	},
 	{[]string{"-p", "--protocol", "--proto"}, (*ruleReader).readProtocol},
-	{[]string{"-f", "--fragment"}, (*ruleReader).readFragment},
+	{[]string{"-f", "--fragments", "--fragment"}, (*ruleReader).readFragment},
 	{[]string{"-m", "--match"}, (*ruleReader).readMatch},
 	{[]string{"-j", "--jump", "-g", "--goto"}, (*ruleReader).readTarget},
 	{[]string{"-c", "--set-counters"}, (*ruleReader).readCounters},
@@ -60,12 +60,24 @@ func headerOption(name string) func(r *ruleReader, flag word, not bool) {
 	return nil
 }
 
-// beginsHeaderOption reports whether the text is a prefix of an option in headerOptions.
+// otherOptions contains the other long options of iptables and ip6tables, which a rule cannot have.
+// They too can make an abbreviation ambiguous.
+var otherOptions = []string{
+	"--append", "--check", "--delete", "--delete-chain", "--exact", "--flush", "--help",
+	"--insert", "--line-numbers", "--list", "--list-rules", "--modprobe", "--new-chain", "--numeric",
+	"--policy", "--rename-chain", "--replace", "--table", "--verbose", "--version", "--wait",
+	"--wait-interval", "--zero",
+}
+
+// beginsHeaderOption reports whether the text is a prefix of an option in headerOptions, or of an
+// option in otherOptions.
 func beginsHeaderOption(text string) bool {
+	begins := func(name string) bool { return strings.HasPrefix(name, text) }
+	if slices.ContainsFunc(otherOptions, begins) {
+		return true
+	}
 	for i := range headerOptions {
-		if slices.ContainsFunc(headerOptions[i].names, func(name string) bool {
-			return strings.HasPrefix(name, text)
-		}) {
+		if slices.ContainsFunc(headerOptions[i].names, begins) {
 			return true
 		}
 	}
@@ -200,7 +212,7 @@ func (r *ruleReader) readFragment(flag word, not bool) {
 	if r.family == rules.IPv6 {
 		r.fail(flag, "an option of ip6tables")
 	}
-	r.header.fragment = unknownHeaderMatch(flag, not)
+	r.header.fragment = unknownHeaderMatch(word{raw: "-f"}, not)
 }
 
 // readCounters parses the counter of a rule.

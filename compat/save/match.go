@@ -58,11 +58,17 @@ func protocolMatch(p rules.Protocol) string {
 // represent the match with its options, the result is a single unknown match.
 func (r *ruleReader) moduleMatches(m *module) []rules.Match {
 	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.kernelName)}
+	if m.hasUnknownWords {
+		return []rules.Match{mr.anyEffect()}
+	}
 	found := m.match(&mr)
-	if mr.isUnknown {
+	switch {
+	case !mr.isUnknown && mr.repeatsOption():
+		return []rules.Match{mr.anyEffect()}
+	case mr.isUnknown:
 		text, complete := mr.unknownText()
 		if mr.effect == rules.ReadsVarying && !complete {
-			// With unknown options, the match may match all packets or none.
+			// With invalid values or a repeated option, the match may match all packets or none.
 			mr.effect = rules.ReadsHistory
 		}
 		return []rules.Match{rules.Unknown{

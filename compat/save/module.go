@@ -17,7 +17,13 @@ type module struct {
 	words   []word // all words of the match or target
 	options []option
 	implied bool // whether the protocol implies the match, and no -m names it
+	// hasUnknownWords is set if words contains words whose meaning is unknown.
+	hasUnknownWords bool
 }
+
+// hasUnknownOptions reports whether the match or target may have options, and the package knows
+// none of them.
+func (m *module) hasUnknownOptions() bool { return m.open && len(m.extension.options) == 0 }
 
 // An option is an option as given in a rule. The accepted options are [optionKind] values.
 type option struct {
@@ -119,18 +125,25 @@ func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
 // packages nft and compat give the same text to the same match or target. Otherwise the text
 // consists of the words of the rule, for example because an option is unknown.
 func (r *moduleReader) unknownText() (text string, complete bool) {
-	words := 2 // -m or -j, and the name
-	for i, o := range r.options {
-		if r.option(o.name) != &r.options[i] {
-			return rawText(r.module.words), false // a repeated option
-		}
-		words += 1 + r.extension.optionSpelled(o.name).values
-		if o.not {
-			words++
-		}
-	}
-	if r.text == "" || words != len(r.module.words) {
+	if r.text == "" || r.hasUnknownWords || r.repeatsOption() {
 		return rawText(r.module.words), false
 	}
 	return r.text, true
+}
+
+// anyEffect returns the match or target as an unknown one that may have any effect, because the
+// meaning of some words is unknown.
+func (r *moduleReader) anyEffect() rules.Unknown {
+	return rules.Unknown{Text: rawText(r.module.words)}
+}
+
+// repeatsOption reports whether an option was given more than once, which only an open extension
+// accepts.
+func (r *moduleReader) repeatsOption() bool {
+	for i, o := range r.options {
+		if r.option(o.name) != &r.options[i] {
+			return true
+		}
+	}
+	return false
 }

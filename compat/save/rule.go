@@ -126,7 +126,7 @@ func (r *ruleReader) readOption() {
 	if n := len(r.modules); n > 0 {
 		last = r.modules[n-1]
 	}
-	afterUnknown := last != nil && last.open && len(last.extension.options) == 0
+	afterUnknown := last != nil && last.hasUnknownOptions()
 	if !afterUnknown {
 		r.splitOption()
 	}
@@ -150,9 +150,14 @@ func (r *ruleReader) readOption() {
 	case header != nil:
 		r.words = r.words[len(words):]
 		header(r, flag, len(words) > 1)
-	case afterUnknown || last != nil && last.open && !r.isProtocolOption(flag):
-		last.words = append(last.words, words...)
-		r.words = r.words[len(words):]
+	case afterUnknown:
+		r.readUnknownWords(last, words)
+	case last != nil && last.open && !r.isProtocolOption(flag):
+		if o := r.abbreviatedOption(last, flag); o != nil {
+			r.readKnownOption(last, o, words)
+			return
+		}
+		r.readUnknownWords(last, words)
 	case !flag.isOption():
 		r.fail(flag, "an option")
 	default:
@@ -200,12 +205,51 @@ func (r *ruleReader) readModuleOption(words []word) {
 		r.modules = append(r.modules, m)
 		r.readKnownOption(m, o, words)
 	case m.open:
-		m.words = append(m.words, words...)
-		r.words = r.words[len(words):]
+		r.readUnknownWords(m, words)
 		r.modules = append(r.modules, m)
 	default:
 		r.fail(flag, "an option of iptables, or of a match or target that the rule names")
 	}
+}
+
+// readUnknownWords reads words after an open module that are no complete name of an option that the
+// package knows. They may belong to an option of the module that the package does not know. But
+// getopt_long also accepts abbreviated names, so that they may be any other part of the rule. The
+// module is then unknown, with any effect. A word that may name a target or negate an option is an
+// error: with any effect, a rule jumps to no chain of the text, and a condition may not become its
+// opposite.
+func (r *ruleReader) readUnknownWords(m *module, words []word) {
+	for i, w := range words {
+		name, _, _ := strings.Cut(w.text, "=")
+		isLong := strings.HasPrefix(name, "--")
+		switch {
+		case i == 0 && w.is("!"):
+		case w.text == "!":
+			r.fail(w, "a single ! without quotes before an option")
+		case isLong && len(name) > 2 &&
+			(strings.HasPrefix("--jump", name) || strings.HasPrefix("--goto", name)),
+			!isLong && strings.HasPrefix(name, "-") && strings.ContainsAny(name, "gj"):
+			r.fail(w, "-j, -g, --jump or --goto as a word of its own, without quotes, or an option "+
+				"that is no abbreviation of these")
+		}
+	}
+	m.words = append(m.words, words...)
+	m.hasUnknownWords = true
+	r.words = r.words[len(words):]
+}
+
+// abbreviatedOption returns the only option of which the word is an abbreviation, if this is an
+// option of the module. Otherwise it returns nil.
+func (r *ruleReader) abbreviatedOption(m *module, flag word) *optionKind {
+	modules := r.modules
+	if implied := r.protocolModule(); implied != nil {
+		modules = append(slices.Clip(modules), implied)
+	}
+	owner, o, count := optionsBeginning(modules, flag.raw)
+	if count != 1 || owner != m || beginsHeaderOption(flag.raw) {
+		return nil
+	}
+	return o
 }
 
 // exactOption returns the option with exactly this name, and its module. If several modules have
@@ -234,27 +278,34 @@ func (r *ruleReader) findOption(modules []*module, flag word) (owner *module, fo
 	if m, o := exactOption(modules, flag); o != nil {
 		return m, o
 	}
-	if !strings.HasPrefix(flag.raw, "--") {
-		return nil, nil
-	}
-	for _, m := range modules {
-		for i := range m.extension.options {
-			o := &m.extension.options[i]
-			if !o.hasPrefix(flag.raw) {
-				continue
-			}
-			if found != nil {
-				r.fail(flag, "an unambiguous abbreviation of an option")
-				return nil, nil
-			}
-			owner, found = m, o
-		}
-	}
-	if found != nil && beginsHeaderOption(flag.raw) {
+	owner, found, count := optionsBeginning(modules, flag.raw)
+	switch {
+	case count > 1 || count == 1 && beginsHeaderOption(flag.raw):
 		r.fail(flag, "an unambiguous abbreviation of an option")
+		return nil, nil
+	case count == 1 && slices.ContainsFunc(r.modules, (*module).hasUnknownOptions):
+		r.fail(flag, "the complete name of an option, because the rule has a match or target whose "+
+			"options are unknown")
 		return nil, nil
 	}
 	return owner, found
+}
+
+// optionsBeginning returns an option of the modules that begins with the text, its module, and the
+// number of such options.
+func optionsBeginning(modules []*module, text string) (owner *module, found *optionKind, count int) {
+	if !strings.HasPrefix(text, "--") {
+		return nil, nil, 0
+	}
+	for _, m := range modules {
+		for i := range m.extension.options {
+			if o := &m.extension.options[i]; o.hasPrefix(text) {
+				owner, found = m, o
+				count++
+			}
+		}
+	}
+	return owner, found, count
 }
 
 // readKnownOption parses an option of the module with its values. words are the option and, if the

@@ -105,6 +105,7 @@ var ruleCases = []ruleCase{
 	},
 	{"filter", "-f", "unknown(-f) counter"},
 	{"filter", "! -f", "unknown(! -f) counter"},
+	{"filter", "--fragments", "unknown(-f) counter"},
 
 	{"filter", "-p tcp -m tcp --dport 80", "tcp dport 80 counter"},
 	{"filter", "-p tcp --dport 80", "tcp dport 80 counter"},
@@ -284,6 +285,7 @@ var ruleCases = []ruleCase{
 	{"raw", "-j CT --zone mark", "counter unknown(-j CT --zone mark)"},
 	{"raw", "-j CT --zone-orig 3", "counter unknown(-j CT --zone-orig 3)"},
 	{"raw", "-j TRACE", "counter"},
+	{"raw", "-p tcp -j TRACE --dport 80", "tcp dport 80 counter"},
 	{
 		"mangle", "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x539",
 		"meta l4proto tcp counter TPROXY redirect 0.0.0.0:15006 mark 0x539/0xffffffff",
@@ -338,6 +340,7 @@ var ruleCases = []ruleCase{
 		"meta l4proto tcp counter snat ip to 169.254.7.127",
 	},
 	{"nat", "-j SNAT --to-source 169.254.7.127 --persistent", "counter snat ip to 169.254.7.127"},
+	{"nat", "-j SNAT --to 169.254.7.127", "counter snat ip to 169.254.7.127"},
 	{"nat", "-p tcp -j DNAT --to-destination :8080", "meta l4proto tcp counter dnat to :8080"},
 	{
 		"nat", "-p tcp -j DNAT --to-destination 10.0.0.1:80",
@@ -535,8 +538,8 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 		},
 		{
 			"filter", "-m limit --new 3",
-			[]rules.Match{rules.Unknown{Text: "-m limit --new 3", Effect: rules.ReadsHistory}},
 			nil,
+			[]rules.Action{rules.Unknown{Text: "-m limit --new 3"}},
 		},
 		{
 			"filter", "-m time ! --weekdays Mon",

@@ -53,8 +53,14 @@ func (r *ruleReader) action() rules.Action {
 	for _, o := range r.target.options {
 		r.rejectNegation(o.flag, o.not)
 	}
+	if r.target.hasUnknownWords {
+		return mr.anyEffect()
+	}
 	a := r.target.target(&mr)
-	if mr.isUnknown {
+	switch {
+	case a != nil && !mr.isUnknown && mr.repeatsOption():
+		return mr.anyEffect()
+	case mr.isUnknown:
 		text, _ := mr.unknownText()
 		return rules.Unknown{Text: text, Effect: mr.effect, State: mr.state}
 	}

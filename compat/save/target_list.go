@@ -43,6 +43,7 @@ var targetExtensions = []extension{
 		{"--expevents", "", 1},
 	}},
 	{name: "NOTRACK", target: targetNotrack},
+	{name: "TRACE", target: (*moduleReader).targetWithoutEffect},
 	{name: "REJECT", target: (*moduleReader).targetReject, options: []optionKind{
 		{"--reject-with", "", 1},
 	}},
@@ -68,7 +69,6 @@ var openTargets = [...]openExtension{
 		name: "ULOG", target: (*moduleReader).targetWithoutEffect,
 		options: "--ulog-nlgroup= --ulog-cprange= --ulog-qthreshold= --ulog-prefix=",
 	},
-	{name: "TRACE", target: (*moduleReader).targetWithoutEffect, options: ""},
 	{name: "AUDIT", target: (*moduleReader).targetWithoutEffect, options: "--type="},
 	{
 		name: "RATEEST", target: (*moduleReader).targetRateest,
