@@ -76,8 +76,8 @@ var flows = []flow{
 // noAnswerTimeout is the timeout for an answer that is not expected.
 const noAnswerTimeout = 3 * time.Second
 
-// open opens the flows with a timeout for answers, and checks that the expected server answers on
-// each connection.
+// open opens the flows, and checks that the expected server answers on each connection. timeout is
+// the timeout for further answers.
 func open(
 	t *testing.T, network *testbed.Network, timeout time.Duration, expected func(flow) testbed.Name,
 ) []*testbed.Conn {
@@ -85,7 +85,7 @@ func open(
 	var conns []*testbed.Conn
 	for _, f := range flows {
 		call := f.call
-		call.Timeout = timeout
+		call.Timeout = callTimeout
 		conn, err := network.Open(call)
 		if err != nil {
 			t.Fatal(err)
@@ -94,6 +94,7 @@ func open(
 		if answer := conn.Ask(); answer.By != expected(f) {
 			t.Fatalf("%s: new connection: %s, want an answer by %s", f.name, answer, expected(f))
 		}
+		conn.SetTimeout(timeout)
 		conns = append(conns, conn)
 	}
 	return conns

@@ -54,7 +54,7 @@ func TestDiagnoseIsBoundedForCostlyTables(t *testing.T) {
 	bound := budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 	for name, table := range costlyTables() {
 		f := healthy()
-		f.Tables = []rules.Table{table}
+		f.Budget, f.Tables = diff.AgentBudget, []rules.Table{table}
 		bound.Check(t, name, func() { Diagnose(f, typical(rules.ModeRedirect)) })
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // shell runs a script in the namespace.
@@ -54,7 +53,7 @@ func legacyNames(t *testing.T, ns *netns.NS) string {
 
 func TestGatherHealthyPod(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	f := Gather(pair.Pod, rules.Ruleset{}, diff.AgentBudget)
+	f := Gather(pair.Pod, rules.Ruleset{}, budget)
 	if f.FeaturesErr != nil || f.SettingsErr != nil || f.InterfacesErr != nil ||
 		f.TablesErr != nil || f.LegacyErr != nil {
 		t.Errorf("facts could not be read: %+v", f)
@@ -80,7 +79,7 @@ func TestGatherHealthyPod(t *testing.T) {
 	if _, err := nft.Apply(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy))); err != nil {
 		t.Fatal(err)
 	}
-	facts := Gather(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy)), diff.AgentBudget)
+	facts := Gather(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy)), budget)
 	findings := Diagnose(facts, typical(rules.ModeTProxy))
 	// Programs at the cgroup root belong to the test machine.
 	findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.Topic == "programs" })
@@ -101,7 +100,7 @@ func TestGatherLegacyTables(t *testing.T) {
 		iptables6 -t mangle -L >/dev/null
 		iptables6 -t nat -A PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080`))
 	before := legacyNames(t, pair.Pod)
-	f := Gather(pair.Pod, rules.Ruleset{}, diff.AgentBudget)
+	f := Gather(pair.Pod, rules.Ruleset{}, budget)
 	slices.SortFunc(f.Legacy, func(a, b LegacyTable) int {
 		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Name, b.Name))
 	})
@@ -128,7 +127,7 @@ func TestGatherRouting(t *testing.T) {
 		IP route add local default dev lo table 133
 		IP -6 route add fd01::/16 dev eth0 table 500
 		IP -6 addr add ::6 dev lo`, "IP", ip))
-	f := Gather(pair.Pod, rules.Ruleset{}, diff.AgentBudget)
+	f := Gather(pair.Pod, rules.Ruleset{}, budget)
 	if f.InterfacesErr != nil {
 		t.Fatal(f.InterfacesErr)
 	}
@@ -224,7 +223,7 @@ END`)
 			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
 				t.Errorf("the answer is %s, error %v; want captured %t", answer, err, row.captured)
 			}
-			facts := Gather(network.Pod, rules.MustCompile(row.params), diff.AgentBudget)
+			facts := Gather(network.Pod, rules.MustCompile(row.params), budget)
 			findings := Diagnose(facts, row.params)
 			if (Sum(findings) == Works) != row.captured {
 				t.Errorf("captured is %t, but the verdict is %q:\n%s", row.captured, Sum(findings),
@@ -255,7 +254,7 @@ func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := Gather(ns, rules.MustCompile(rules.DefaultRedirect()), diff.AgentBudget)
+	f := Gather(ns, rules.MustCompile(rules.DefaultRedirect()), budget)
 	if f.SocketsErr != nil || len(f.Sockets) != 3 || !f.Sockets[0].Packet || f.Sockets[1].Packet {
 		t.Fatalf("sockets %+v, error %v; want a packet socket and two raw sockets", f.Sockets,
 			f.SocketsErr)
@@ -318,7 +317,7 @@ func TestDriftedRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			shell(t, pair.Pod, strings.ReplaceAll(row.script, "nft ", nftables+" "))
-			findings := Diagnose(Gather(pair.Pod, desired, diff.AgentBudget), parameters)
+			findings := Diagnose(Gather(pair.Pod, desired, budget), parameters)
 			found := slices.ContainsFunc(findings, func(f Finding) bool {
 				return f.Severity == row.severity && strings.Contains(f.Summary, row.want)
 			})

@@ -76,8 +76,14 @@ func routedByPolicyRule(t *testing.T, network *testbed.Network, text string) {
 // match its packets.
 var call = testbed.Call{
 	Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:8080"),
-	Timeout: time.Second,
+	Timeout: noAnswerTimeout,
 }
+
+// answerTimeout is the timeout for an answer that is expected, and noAnswerTimeout for another one.
+const (
+	answerTimeout   = 20 * time.Second
+	noAnswerTimeout = time.Second
+)
 
 // TestEffectAgreesWithARealConnection compares, for foreign rules of each backend, the listener
 // that answers a real connection with the decision. If Sluice's rules are in iptables-legacy, the
@@ -226,6 +232,9 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 				}
 				if backendName == compat.BackendNFT {
 					c := call
+					if row.by != "" {
+						c.Timeout = answerTimeout
+					}
 					if c.Mark = row.mark; c.Mark != 0 { // the kernel finds no source address on lo
 						c.Local = netip.AddrPortFrom(testbed.PodIP4, 0)
 					}

@@ -324,12 +324,12 @@ func TestForeignChainDecides(t *testing.T) {
 
 func TestValidationFailsWithoutRules(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	got := validate(t, pair, Options{Redirect: typical(rules.ModeRedirect), Timeout: 2 * time.Second})
+	got := validate(t, pair, Options{Redirect: typical(rules.ModeRedirect), Timeout: 5 * time.Second})
 	if ok := named(got, OK); len(ok) > 0 || got.Outcome() != Fails {
 		t.Errorf("successful checks %q, want none and %s: %s", ok, Fails, describe(got))
 	}
-	if got.Duration < time.Second || got.Duration > 30*time.Second || got.Attempts < 2 {
-		t.Errorf("ended after %d attempts in %s, want at least 2 attempts in 1s to 30s",
+	if got.Duration < time.Second || got.Duration > time.Minute || got.Attempts < 2 {
+		t.Errorf("ended after %d attempts in %s, want at least 2 attempts in 1s to 1m",
 			got.Attempts, got.Duration)
 	}
 }

@@ -203,7 +203,7 @@ func confirmByCall(t *testing.T, w witnessPods) diff.Pair[string] {
 
 // callTimeout is the time limit of a call. On a busy host, a response can take longer than
 // testbed's default.
-const callTimeout = 2 * time.Second
+const callTimeout = 5 * time.Second
 
 // callOf returns the call whose first packet is p.
 func callOf(p rules.Packet) testbed.Call {

@@ -27,13 +27,13 @@ func checkAmbientRepair(t *testing.T, tc *testCluster) {
 	if _, err := tc.onNode(t.Context(), "nft", "delete", "table", "inet", "sluice"); err != nil {
 		t.Fatal(err)
 	}
-	elapsed := eventually(t, 5*time.Second, "the node's rules are restored", tc.checkHostRules)
+	elapsed := eventually(t, timeFactor*time.Minute, "the node's rules are restored", tc.checkHostRules)
 	t.Logf("node's rules restored after at most %s", elapsed.Round(time.Millisecond))
 	sandbox := tc.mustSandbox(t, pods[0])
 	if _, err := tc.inNetns(t.Context(), sandbox, "nft", "flush", "ruleset"); err != nil {
 		t.Fatal(err)
 	}
-	elapsed = eventually(t, 20*time.Second, "the pod's rules are restored", func(ctx context.Context) error {
+	elapsed = eventually(t, timeFactor*time.Minute, "the pod's rules are restored", func(ctx context.Context) error {
 		_, err := tc.inNetns(ctx, sandbox, "nft", "list", "table", "inet", "sluice")
 		return err
 	})

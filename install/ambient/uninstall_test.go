@@ -116,18 +116,19 @@ func TestUninstallWithoutReplyOfZtunnel(t *testing.T) {
 		}
 		return ""
 	})
-	const pods = 20
+	const pods = 63
 	for i := range pods {
 		name := fmt.Sprintf("pod-%d", i)
 		env.addSandbox(name, netnstest.New(t))
-		env.put(name, running(fmt.Sprintf("10.0.1.%d", i)))
+		env.put(name, running(fmt.Sprintf("10.0.1.%d", i+1)))
 	}
 	rulestest.Eventually(t, "the pods are enrolled", func() bool { return env.Count()[ambient.Enrolled] == pods+1 })
 	env.endRun()
 	start := time.Now()
 	err := env.Uninstall(t.Context())
-	if took := time.Since(start); took > 6*time.Second {
-		t.Errorf("the uninstallation of %d pods takes %v, want at most 6s", pods+1, took)
+	if took := time.Since(start); took > 14*time.Second {
+		// The time would be 16 s if each of the eight workers waited for each of its pods.
+		t.Errorf("the uninstallation of %d pods takes %v, want at most 14s", pods+1, took)
 	}
 	if err == nil {
 		t.Error("no error, want one: ztunnel has not acknowledged the removal")

@@ -18,7 +18,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 		t.Run(string(backend), func(t *testing.T) {
 			network := newNetwork(t)
 			r, rs, b := startAuditor(t, network, backend)
-			traced := func() bool { return foreign.Inspect(network.Pod, rs, diff.AgentBudget).Traced }
+			traced := func() bool { return foreign.Inspect(network.Pod, rs, diff.DefaultBudget).Traced }
 
 			session, err := trace.Open(network.Pod, trace.Options{})
 			if err != nil {

@@ -226,18 +226,24 @@ func TestFlushedRulesAreRestored(t *testing.T) {
 	env.Guard = hostrules.New(env.options)
 	env.run()
 	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
-	for i := range 3 {
-		env.runOnNode("", "nft", "flush", "ruleset")
-		rulestest.Eventually(t, "the rules are restored", func() bool { return env.hasRules("10.0.0.1") })
-		rulestest.Eventually(t, "the repair is reported", func() bool { return env.countReports(hostrules.Repaired) == i+1 })
+	namesProcess := func() bool {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return slices.ContainsFunc(env.reports, func(r hostrules.Report) bool {
+			return strings.Contains(r.String(), "has restored them") &&
+				strings.Contains(r.String(), `by process "nft"`)
+		})
 	}
-	env.mu.Lock()
-	defer env.mu.Unlock()
 	// The process is unknown if the guard finds the rules missing before it reads the event, as it
 	// may after its own change.
-	if !slices.ContainsFunc(env.reports, func(r hostrules.Report) bool {
-		return strings.Contains(r.String(), "has restored them") && strings.Contains(r.String(), `by process "nft"`)
-	}) {
+	for i := 0; i < 3 || i < 20 && !namesProcess(); i++ {
+		env.runOnNode("", "nft", "flush", "ruleset")
+		rulestest.Eventually(t, "the rules are restored", func() bool { return env.hasRules("10.0.0.1") })
+		if i < 3 { // further repairs may be reported as a conflict
+			rulestest.Eventually(t, "the repair is reported", func() bool { return env.countReports(hostrules.Repaired) == i+1 })
+		}
+	}
+	if !namesProcess() {
 		t.Errorf("no report of a repair names the process nft: %v", env.reports)
 	}
 }

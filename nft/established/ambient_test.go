@@ -18,13 +18,13 @@ func ambientConnections(outside, pod, client, probeSource string) []connection {
 	out := func(mark uint32) testbed.Call {
 		return testbed.Call{
 			Network: "tcp", Owner: testbed.ApplicationOwner, Mark: mark, To: to(outside, 8080),
-			Timeout: 2 * time.Second,
+			Timeout: 20 * time.Second,
 		}
 	}
 	in := func(port int) testbed.Call {
 		return testbed.Call{
 			Network: "tcp", From: testbed.FromNeighbor, To: to(pod, port),
-			Timeout: 2 * time.Second,
+			Timeout: 20 * time.Second,
 		}
 	}
 	probe := in(8080)
@@ -32,7 +32,7 @@ func ambientConnections(outside, pod, client, probeSource string) []connection {
 	toApplication := testbed.Call{
 		Network: "tcp", Mark: rules.ZtunnelMark, Transparent: true, To: to(pod, 8080),
 		Local:   netip.AddrPortFrom(netip.MustParseAddr(client), 0),
-		Timeout: 2 * time.Second,
+		Timeout: 20 * time.Second,
 	}
 	return []connection{
 		{name: "a captured outbound connection", call: out(0), by: testbed.Outbound},

@@ -39,13 +39,13 @@ func to(address string, port int) netip.AddrPort {
 func connections(outside, pod string) []connection {
 	out := func(owner rules.Owner, port int) testbed.Call {
 		return testbed.Call{
-			Network: "tcp", Owner: owner, To: to(outside, port), Timeout: 2 * time.Second,
+			Network: "tcp", Owner: owner, To: to(outside, port), Timeout: 20 * time.Second,
 		}
 	}
 	in := func(port int) testbed.Call {
 		return testbed.Call{
 			Network: "tcp", From: testbed.FromNeighbor, To: to(pod, port),
-			Timeout: 2 * time.Second,
+			Timeout: 20 * time.Second,
 		}
 	}
 	app, proxy := testbed.ApplicationOwner, testbed.ProxyOwner

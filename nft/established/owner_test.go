@@ -45,7 +45,7 @@ func checkUndecided(
 ) {
 	t.Helper()
 	conn, err := network.Open(testbed.Call{
-		Network: "tcp", Owner: owner, To: to("10.9.9.9", 8080), Timeout: 2 * time.Second,
+		Network: "tcp", Owner: owner, To: to("10.9.9.9", 8080), Timeout: 20 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -143,6 +143,9 @@ func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 	return conn, nil
 }
 
+// SetTimeout sets the time to wait for each further answer.
+func (c *Conn) SetTimeout(timeout time.Duration) { c.timeout = timeout }
+
 // Ask sends a request and returns its answer. The first request waits for the connection.
 func (c *Conn) Ask() Answer {
 	a := c.roundTrip()

@@ -80,7 +80,7 @@ func TestPauseOfTheProcessCountsAsMaxPerReading(t *testing.T) {
 
 // Requests with the same budget share its time.
 func TestRequestsShareABudget(t *testing.T) {
-	b := Budget{Time: 3*maxPerReading + maxPerReading/2}.From(time.Now())
+	b := Budget{Time: 3*maxPerReading + maxPerReading/2}.From(time.Time{})
 	var limits []string
 	for range 4 {
 		m := newMeter(b)

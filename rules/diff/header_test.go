@@ -2,6 +2,7 @@ package diff_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -73,7 +74,7 @@ func TestManyHeaderChanges(t *testing.T) {
 		}))
 	}
 	side := diff.Side{Ruleset: ruleset(mangleIn(list...))}
-	r := diff.Decide(side, side, diff.Options{Budget: diff.AgentBudget})
+	r := diff.Decide(side, side, diff.Options{Budget: diff.Budget{Time: time.Minute, Memory: diff.AgentBudget.Memory}})
 	if got := r.StrictVerdict(); got != diff.Equivalent {
 		t.Errorf("verdict %s (%s), want %s", got, r.Exhausted, diff.Equivalent)
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -133,20 +134,23 @@ func (n *network) waitUsable(ns *netns.NS, link, address string) {
 	}
 }
 
-// ask sends a request from a neighbor to an address of the agent on a new connection, with the
-// timeout of the chart's probes.
+// askTimeout is longer than the timeout of the chart's probes, because the kernel repeats a SYN that
+// it drops under load after 1, 3 and 7 s.
+const askTimeout = 30 * time.Second
+
+// ask sends a request from a neighbor to an address of the agent on a new connection.
 func (n *network) ask(from *netns.NS, agentAddress string) error {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
 			err = from.Do(func() (err error) {
-				conn, err = net.DialTimeout(network, address, 5*time.Second)
+				conn, err = net.DialTimeout(network, address, askTimeout)
 				return err
 			})
 			return conn, err
 		},
 	}
-	client := http.Client{Transport: transport, Timeout: 5 * time.Second}
+	client := http.Client{Transport: transport, Timeout: askTimeout}
 	answer, err := client.Get("http://" + agentAddress + ":" + agentPort +
 		"/") //nolint:noctx // the client has a time limit
 	if err != nil {
@@ -223,6 +227,9 @@ func TestFlood(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	// The bound of the memory is for the default of GOGC, which the environment may change.
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	runtime.GC()
 	beforeFDs, beforeMemory := netnstest.Descriptors(t), memory()
 	asking, stopAsking := context.WithCancel(ctx)
 	defer stopAsking()

@@ -8,16 +8,19 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 var update = flag.Bool("update", false,
 	"rewrite the expected output in the scripts of testdata, and schema.json")
 
 func TestMain(m *testing.M) {
+	diff.AgentBudget.Time = time.Minute // the machine may be busy
 	testscript.Main(m, map[string]func(){"rules": func() {
 		os.Exit(runRecorded(scriptSystem(), os.Args[1:]))
 	}})

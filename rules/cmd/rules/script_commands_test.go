@@ -92,6 +92,8 @@ func scriptNetns(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Defer(func() { _ = ns.Close() })
 	ts.Check(os.MkdirAll(namedNamespaces, 0o755))
 	path := filepath.Join(namedNamespaces, args[0])
+	_ = unix.Unmount(path, unix.MNT_DETACH) // of a killed run
+	_ = os.Remove(path)
 	ts.Check(os.WriteFile(path, nil, 0o444))
 	ts.Defer(func() { _ = os.Remove(path) })
 	ts.Check(unix.Mount(fmt.Sprintf("/proc/self/fd/%d", ns.FD()), path, "", unix.MS_BIND, ""))
