@@ -1,6 +1,7 @@
 package save
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -175,6 +176,10 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 	}
 	if name == "-D" {
 		return p.deleteRules(c, parsed, words)
+	}
+	if name == "-I" {
+		// iptables inserts the rules of a list of addresses one after the other at the same position.
+		slices.Reverse(parsed)
 	}
 	p.table().insert(c, index, parsed)
 	c.merged = c.merged || merged

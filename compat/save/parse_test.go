@@ -112,6 +112,11 @@ func TestParseCommands(t *testing.T) {
 			"drop drop drop drop",
 		},
 		{
+			"-I inserts each rule of a list of addresses before the earlier ones",
+			"-A A -j ACCEPT\n-I A -s 10.0.0.1,10.0.0.2 -j DROP\n-I A 2 -j RETURN\n-D A 3",
+			"drop return accept",
+		},
+		{
 			"a rule for the other family is ignored", "-A A -6 -j DROP\n-A A --ipv4 -j ACCEPT",
 			"accept",
 		},
@@ -130,6 +135,25 @@ func TestParseCommands(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// iptables inserts the rules of a list of addresses one after the other at the same position.
+func TestParseInsertsListsOfAddressesInReverse(t *testing.T) {
+	const text = "*filter\n-A OUTPUT -j ACCEPT\n" +
+		"-I OUTPUT 1 -s 10.0.0.1,10.0.0.2 -d 10.1.0.0/16,10.2.0.0/16 -j DROP\nCOMMIT\n"
+	var got []string
+	for _, r := range parse(t, rules.IPv4, text)[0].Chain("OUTPUT").Rules {
+		got = append(got, r.String())
+	}
+	want := []string{
+		"ip saddr 10.0.0.2 ip daddr 10.2.0.0/16 counter drop",
+		"ip saddr 10.0.0.2 ip daddr 10.1.0.0/16 counter drop",
+		"ip saddr 10.0.0.1 ip daddr 10.2.0.0/16 counter drop",
+		"ip saddr 10.0.0.1 ip daddr 10.1.0.0/16 counter drop", "counter accept",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
