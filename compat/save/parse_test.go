@@ -180,6 +180,33 @@ func TestParseKeepsLinesCountersAndComments(t *testing.T) {
 	}
 }
 
+// As in iptables, a closing quote ends a word, so that an option may follow without a blank.
+func TestParseEndsWordsAtClosingQuotes(t *testing.T) {
+	const syn = "tcp flags & (fin | syn | rst | ack)"
+	for _, tc := range []struct{ rule, comment, want string }{
+		{`-p tcp -m comment --comment "a"--syn -j DROP`, "a", syn + " == syn counter drop"},
+		{`-p tcp -m comment --comment "a"! --syn -j DROP`, "a", syn + " != syn counter drop"},
+		{`-m comment --comment ""-j DROP`, "", "counter drop"},
+		{`-m comment --comment x"a b"-j DROP`, "xa b", "counter drop"},
+		{`-m comment --comment "a\"b \\"-j DROP`, `a"b \`, "counter drop"},
+		{`-m comment --comment "a""b" -j DROP`, "", `f:2:35: "\"b\"": want an option`},
+		{`-m comment --comment x"a b"c -j DROP`, "", `f:2:38: "c": want an option`},
+	} {
+		tables, err := save.Parse(rules.IPv4, "f", strings.NewReader(rule(tc.rule)))
+		if err != nil {
+			if err.Error() != tc.want {
+				t.Errorf("%s: error %v, want %s", tc.rule, err, tc.want)
+			}
+			continue
+		}
+		r := tables[0].Chain("OUTPUT").Rules[0]
+		if r.String() != tc.want || r.Comment != tc.comment {
+			t.Errorf("%s: %s with the comment %q, want %s with the comment %q", tc.rule, r.String(),
+				r.Comment, tc.want, tc.comment)
+		}
+	}
+}
+
 // Early iptables versions print the ! of a negation after the option.
 func TestParseOldNegation(t *testing.T) {
 	tables := parse(t, rules.IPv4,

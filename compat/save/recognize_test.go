@@ -32,12 +32,12 @@ func TestParseRecognizesOtherTexts(t *testing.T) {
 			`f:2:1: "table"`, "the output of nft list ruleset",
 		},
 		{
-			`{"nftables": [{"metainfo": {"version": "1.0.6"}}]}`, `f:1:1: "{\"nftables\":"`,
+			`{"nftables": [{"metainfo": {"version": "1.0.6"}}]}`, `f:1:1: "{\"nftables\""`,
 			"the output of nft -j list ruleset",
 		},
 		{"{\n  \"nftables\": [\n", `f:1:1: "{"`, "the output of nft -j list ruleset"},
 		{"{\n  \"apiVersion\": \"v1\",\n", `f:1:1: "{"`, "the output of kubectl with -o json"},
-		{`{"a": 1}`, `f:1:1: "{\"a\":"`, "JSON"},
+		{`{"a": 1}`, `f:1:1: "{\"a\""`, "JSON"},
 		{
 			"Chain PREROUTING (policy ACCEPT)\ntarget     prot opt source               destination\n", `f:1:1: "Chain"`,
 			"the output of iptables -L",

@@ -18,8 +18,9 @@ func (w word) isOption() bool { return len(w.raw) > 1 && w.raw[0] == '-' }
 // blanks contains the characters that separate words.
 const blanks = " \t\r"
 
-// splitWords splits a line at blanks and appends the words. Blanks in double quotes do not split,
-// and within quotes a backslash escapes the next byte (add_param_to_argv in iptables' xshared.c).
+// splitWords splits a line at blanks and behind closing quotes, and appends the words. Blanks in
+// double quotes do not split, and within quotes a backslash escapes the next byte
+// (add_param_to_argv in iptables' xshared.c).
 // If a quote is not closed, openQuote is the position of the quote, counted from 1. Otherwise
 // openQuote is 0.
 func splitWords(line string, words []word) (_ []word, openQuote int) {
@@ -47,8 +48,8 @@ func splitWords(line string, words []word) (_ []word, openQuote int) {
 	return words, 0
 }
 
-// quotedWord parses the word that begins at start and contains quotes. end is the index after the
-// word. If a quote is not closed, end is -1, and the column of the word is the position of the
+// quotedWord parses the word that begins at start and ends with a quoted part. end is the index
+// after the word. If a quote is not closed, end is -1, and the column of the word is the position of the
 // quote.
 func quotedWord(line string, start int) (w word, end int) {
 	var text strings.Builder
@@ -59,9 +60,7 @@ func quotedWord(line string, start int) (w word, end int) {
 		case c == '"' && quote < 0:
 			quote = i
 		case c == '"':
-			quote = -1
-		case quote < 0 && strings.IndexByte(blanks, c) >= 0:
-			return word{text.String(), line[start:i], start + 1}, i
+			return word{text.String(), line[start : i+1], start + 1}, i + 1
 		case quote >= 0 && c == '\\' && i+1 < len(line):
 			i++
 			text.WriteByte(line[i])
@@ -69,10 +68,7 @@ func quotedWord(line string, start int) (w word, end int) {
 			text.WriteByte(c)
 		}
 	}
-	if quote >= 0 {
-		return word{column: quote + 1}, -1
-	}
-	return word{text.String(), line[start:], start + 1}, len(line)
+	return word{column: quote + 1}, -1
 }
 
 // rawText returns the words as written, separated by single blanks.
