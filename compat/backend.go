@@ -3,6 +3,7 @@ package compat
 import (
 	"errors"
 
+	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -84,6 +85,14 @@ type Result struct {
 // snapshot does not contain the rules: Check reads them from the kernel.
 func (r Result) Snapshot() Snapshot {
 	return Snapshot{backend: r.Backend, legacyEmpty: r.legacyEmpty}
+}
+
+// IsLegacyTooLarge reports whether the error of an Apply or a Check means that the tables of
+// iptables-legacy exceed the limit of package xtables, and used, the backend of its result, is nft.
+// It is then unknown whether iptables-legacy has rules of Sluice, but Apply has tried to write the
+// rules in nf_tables, or Check has compared them.
+func IsLegacyTooLarge(used BackendName, err error) bool {
+	return used == BackendNFT && errors.Is(err, xtables.ErrTooLarge)
 }
 
 // A Plan describes the change of rules that [Backend.Apply] would make.

@@ -19,11 +19,12 @@ func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 		return nil, err
 	}
 	found := tables{}
+	var r xtables.Reader
 	for _, id := range ids {
 		if !slices.Contains(sluiceTables, id.Name) {
 			continue
 		}
-		t, err := xtables.Read(nil, id.Family, id.Name)
+		t, err := r.Read(nil, id.Family, id.Name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue

@@ -12,7 +12,8 @@ import (
 // ReadTables returns all iptables-legacy tables in the namespace (nil: the current one), IPv4
 // first. A match or target that the model does not support becomes [rules.Unknown]. If some
 // tables cannot be read, the error names them, and the result contains the other tables. ReadTables
-// creates no table. It needs the privileges of [xtables.Tables] and [xtables.Read].
+// creates no table. It needs the privileges of [xtables.Tables] and [xtables.Reader.Read], whose limit
+// applies to all tables together.
 func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 	ids, err := xtables.Tables(ns)
 	if err != nil {
@@ -20,8 +21,9 @@ func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 	}
 	var tables []rules.Table
 	var errs []error
+	var r xtables.Reader
 	for _, id := range ids {
-		t, err := xtables.Read(ns, id.Family, id.Name)
+		t, err := r.Read(ns, id.Family, id.Name)
 		if err != nil {
 			errs = append(errs, err)
 			continue

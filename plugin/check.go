@@ -51,12 +51,15 @@ func (c *call) check() (err error) {
 	if err != nil {
 		return cniError(CodeParameters, "the parameters are invalid", err)
 	}
-	differences, err := c.differences(expected.backend, c.sandbox.ns, rs, compat.Snapshot{})
-	if err != nil || len(differences) == 0 {
-		return err
+	found, err := c.compare(expected.backend, c.sandbox.ns, rs, compat.Snapshot{})
+	switch {
+	case err != nil:
+		return c.rulesReadError(err)
+	case len(found.Differences) == 0:
+		return nil
 	}
 	message := fmt.Sprintf("the redirection of pod %s is incorrect", c.ref.Shown())
-	return c.differencesError(CodeDrift, message, differences)
+	return c.differencesError(CodeDrift, message, found.Differences)
 }
 
 // expectation is the expected content of a namespace. redirect and ambient are nil for a pod that
@@ -122,21 +125,16 @@ func (c *call) decidedRecord() (record.Record, bool) {
 	return r, r.Pod.UID == c.ref.UID && r.Decided()
 }
 
-// differences returns how the rules in the namespace differ from the ruleset. A nil ns is the
-// namespace of the calling thread. since is an earlier snapshot of the namespace, or the zero
-// value.
-func (c *call) differences(
+// compare compares the rules in the namespace with the ruleset. A nil ns is the namespace of the
+// calling thread. since is an earlier snapshot of the namespace, or the zero value.
+func (c *call) compare(
 	name compat.BackendName, ns *netns.NS, rs rules.Ruleset, since compat.Snapshot,
-) ([]rules.Difference, error) {
+) (compat.Comparison, error) {
 	backend, err := c.Backend(name)
 	if err != nil {
-		return nil, c.rulesReadError(err)
+		return compat.Comparison{}, err
 	}
-	found, err := backend.Check(ns, rs, since)
-	if err != nil {
-		return nil, c.rulesReadError(err)
-	}
-	return found.Differences, nil
+	return backend.Check(ns, rs, since)
 }
 
 // rulesReadError returns the error for rules that cannot be read.

@@ -2,6 +2,7 @@ package plugin_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
@@ -166,6 +169,26 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 		t.Errorf("CHECK: %v, want %v", e, &want)
 	}
 	checkHasRules(t, ns)
+}
+
+// TestTooLargeLegacyTable checks that ADD redirects a pod by nftables if a table of iptables-legacy
+// exceeds the limit, and logs it. CHECK reports that the rules are unknown.
+func TestTooLargeLegacyTable(t *testing.T) {
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
+	istiotest.RestoreLargeTable(t, ns, "nat")
+	c := newCall(t, ns)
+	env.add(t, c)
+	if found, err := nft.Read(ns); err != nil || len(found.Tables) == 0 {
+		t.Errorf("rules %v, error %v; want rules", found, err)
+	}
+	const want = "the tables exceed the limit of 32 MiB"
+	lines := env.logLines(t)
+	if line := lines[len(lines)-1]; !strings.Contains(fmt.Sprint(line["legacy_error"]), want) {
+		t.Errorf("log: %v, want a legacy_error: %s", line, want)
+	}
+	if e := env.call("CHECK", c); e == nil || e.Code != 103 || !strings.Contains(e.Details, want) {
+		t.Errorf("CHECK: %v, want code 103: %s", e, want)
+	}
 }
 
 // TestADDByLegacy checks that the record contains the backend that ADD used, and that CHECK uses

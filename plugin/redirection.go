@@ -44,7 +44,11 @@ func (r *redirection) install() error {
 			r.removeNewRules(backend)
 		}
 	}()
-	if err != nil {
+	switch {
+	case compat.IsLegacyTooLarge(applied.Backend, err):
+		// The rules in nf_tables redirect the pod. The agent reports that other rules are unknown.
+		r.entry.put(zap.NamedError("legacy_error", err))
+	case err != nil:
 		return err
 	}
 	r.entry.setApplied(applied)
@@ -56,15 +60,22 @@ func (r *redirection) install() error {
 	return nil
 }
 
-// verify reads the rules from the kernel, and fails if they differ from the ruleset.
+// verify reads the rules from the kernel, and fails if they differ from the ruleset. If the tables
+// of iptables-legacy are too large to read, it compares only the rules in nf_tables.
 func (r *redirection) verify(rs rules.Ruleset, applied compat.Result) error {
-	differences, err := r.differences(applied.Backend, nil, rs, applied.Snapshot())
-	if err != nil || len(differences) == 0 {
-		return err
+	found, err := r.compare(applied.Backend, nil, rs, applied.Snapshot())
+	if compat.IsLegacyTooLarge(found.Backend, err) {
+		err = nil
+	}
+	switch {
+	case err != nil:
+		return r.rulesReadError(err)
+	case len(found.Differences) == 0:
+		return nil
 	}
 	return r.differencesError(CodeVerify,
 		"the rules in the kernel for pod "+r.ref.Shown()+" differ from the rules that were sent",
-		differences)
+		found.Differences)
 }
 
 // removeNewRules removes the rules that this call has installed.

@@ -456,6 +456,30 @@ func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
 	}
 }
 
+// TestTooLargeLegacyTable checks that rules of iptables-legacy that exceed the limit have an unknown
+// effect, also if a snapshot was made before they were added.
+func TestTooLargeLegacyTable(t *testing.T) {
+	network, desired := redirectedPod(t, compat.BackendNFT)
+	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+	if found.Verdict() != foreign.None || !found.IsValid(network.Pod) {
+		t.Fatalf("verdict %s without foreign rules", found.Verdict())
+	}
+	istiotest.RestoreLargeTable(t, network.Pod, "filter")
+	if found.IsValid(network.Pod) {
+		t.Error("the snapshot is valid after rules were added")
+	}
+	for name, effect := range map[string]foreign.Effect{
+		"Inspect":            foreign.Inspect(network.Pod, desired, diff.DefaultBudget).Effect,
+		"InspectAsInstalled": foreign.InspectAsInstalled(network.Pod, desired, diff.DefaultBudget),
+		"InspectDrifted":     foreign.InspectDrifted(network.Pod, desired, diff.DefaultBudget),
+	} {
+		const want = "iptables-legacy ip filter: read: the tables exceed the limit of 32 MiB"
+		if text := fmt.Sprint(effect.Unknown); effect.Verdict() != foreign.Unknown || !strings.Contains(text, want) {
+			t.Errorf("%s: verdict %s, unknown %s; want unknown because of %q", name, effect.Verdict(), text, want)
+		}
+	}
+}
+
 // BenchmarkIsValid measures IsValid, which the audit of a pod calls in addition to comparing
 // Sluice's own rules.
 func BenchmarkIsValid(b *testing.B) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,11 +35,21 @@ const (
 // again and repeat the change.
 var ErrChanged = errors.New("another process changed the table after it was read")
 
+// ErrTooLarge means that the tables to read exceed the limit of a [Reader]. Their content is unknown.
+var ErrTooLarge = errors.New("the tables exceed the limit of 32 MiB, in which each entry counts its" +
+	" size and 192 bytes: delete the rules that are not needed")
+
 // conn is a socket for the options of one table.
 type conn struct {
 	*layout
 	table string
 	fd    int
+	// getOnce is getsockopt, except in tests.
+	getOnce func(option int, b []byte) error
+	// maxCost is the maximum cost of the table to read; see costOf. deadline ends the attempts to
+	// read it. There is at least one attempt.
+	maxCost  int
+	deadline time.Time
 }
 
 // withConn calls use with a socket in the namespace for the options of a table.
@@ -51,7 +62,9 @@ func (l *layout) withConn(ns *netns.NS, table string, use func(*conn) error) err
 			return os.NewSyscallError("socket", err)
 		}
 		defer func() { _ = unix.Close(fd) }()
-		return use(&conn{l, table, fd})
+		c := &conn{layout: l, table: table, fd: fd, maxCost: maxCost, deadline: time.Now().Add(maxReadTime)}
+		c.getOnce = c.getsockopt
+		return use(c)
 	})
 }
 
@@ -111,8 +124,8 @@ func (c *conn) get(option int, b []byte) error {
 	return err
 }
 
-// getOnce is like get, but does not load the kernel module.
-func (c *conn) getOnce(option int, b []byte) error {
+// getsockopt is like get, but does not load the kernel module.
+func (c *conn) getsockopt(option int, b []byte) error {
 	length := uint32(len(b))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(c.fd), uintptr(c.level),
 		uintptr(option), uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&length)), 0)
@@ -132,18 +145,46 @@ func (c *conn) set(option int, b []byte) error {
 	return nil
 }
 
-// maxReads is the maximum number of attempts to read a table while other processes change it.
-const maxReads = 100
+// maxReads bounds the attempts to read a table while other processes change it, which are
+// retryInterval apart. maxReadTime bounds the time of these attempts for all tables of a [Reader].
+const (
+	maxReads      = 100
+	maxReadTime   = 3 * time.Second
+	retryInterval = time.Millisecond
+)
+
+// maxCost bounds the cost of the tables that a [Reader] returns, and thereby the memory that they
+// need: about 120 MiB while they are compared, and 190 MiB while they are replaced. Without a bound, a process of the
+// pod could exhaust the memory of the reader. The kernel's own limit is 512 MiB for each table.
+const maxCost = 32 << 20
+
+// entryCost is counted for each entry in addition to its size, for the decoded rule.
+const entryCost = 192
+
+// costOf returns the cost of a table. The size is that of all entries in bytes.
+func costOf(o offsets, size int) int { return size + entryCost*int(o.count) }
 
 // readBlob reads the table. The kernel returns offsets and entries separately. Therefore readBlob
-// reads the offsets before and after the entries, and repeats the read if they differ.
+// reads the offsets before and after the entries, and repeats the read if they differ. If the cost
+// of the table exceeds the limit, readBlob returns ErrTooLarge and does not read the entries.
 func (c *conn) readBlob() (*blob, error) {
+	var buf []byte
 	current, size, err := c.info()
-	for range maxReads {
+	for reads := 0; reads == 0 || reads < maxReads && time.Now().Before(c.deadline); reads++ {
+		if err == nil && costOf(current, size) > c.maxCost {
+			err = ErrTooLarge
+		}
 		if err != nil {
 			return nil, err
 		}
-		buf := c.newBuffer(getEntriesSize + size)
+		if reads > 0 {
+			time.Sleep(retryInterval)
+		}
+		if length := getEntriesSize + size; length <= cap(buf) {
+			buf = buf[:length]
+		} else {
+			buf = c.newBuffer(length)
+		}
 		byteOrder.PutUint32(buf[nameSize:], uint32(size))
 		getErr := c.get(optionGetEntries, buf)
 		if getErr != nil && !errors.Is(getErr, unix.EAGAIN) { // EAGAIN: the size has changed
@@ -155,9 +196,12 @@ func (c *conn) readBlob() (*blob, error) {
 			return &blob{current, buf[getEntriesSize:]}, nil
 		}
 	}
-	return nil, fmt.Errorf("the table changed during each of %d attempts to read it:"+
-		" another process changes it continuously", maxReads)
+	return nil, errBusy
 }
+
+// errBusy is the error if the table changes during every attempt to read it.
+var errBusy = errors.New("the table changed during every attempt to read it:" +
+	" another process changes it continuously")
 
 // info reads the offsets of the table and the size of its entries in bytes.
 func (c *conn) info() (offsets, int, error) {

@@ -16,7 +16,8 @@ type Digest [sha256.Size]byte
 
 // DigestTables returns the digest of the tables of the namespace (nil: the current one). It creates
 // no table, and needs the privileges of [Tables] and [Read]. If there are no tables, it only reads
-// two files.
+// two files. If the tables exceed the limit of a [Reader], the error wraps
+// [ErrTooLarge].
 func DigestTables(ns *netns.NS) (Digest, error) {
 	var d Digest
 	err := ns.Do(func() error {
@@ -25,9 +26,10 @@ func DigestTables(ns *netns.NS) (Digest, error) {
 			return err
 		}
 		h := sha256.New()
+		var r Reader
 		for _, id := range ids {
 			// A table that another process removed after Tables listed it has no content.
-			if err := digestTable(h, id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := r.digest(h, id); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
@@ -37,13 +39,10 @@ func DigestTables(ns *netns.NS) (Digest, error) {
 	return d, err
 }
 
-// digestTable writes a table to the hash, in the namespace of the thread.
-func digestTable(h hash.Hash, id ID) error {
+// digest writes a table to the hash, in the namespace of the thread.
+func (r *Reader) digest(h hash.Hash, id ID) error {
 	return withTable(nil, "read", id, func(c *conn) error {
-		if err := c.requireExisting(); err != nil {
-			return err
-		}
-		b, err := c.readBlob()
+		b, err := r.readExisting(c)
 		if err != nil {
 			return err
 		}

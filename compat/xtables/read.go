@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,19 +85,49 @@ func readProc(path string) ([]byte, error) {
 	}
 }
 
+// A Reader reads tables up to a total cost of 32 MiB, where each entry costs its size and 192 bytes:
+// about 90,000 short rules, or 50,000 of kube-proxy. It repeats reads for at most 3 s if other processes change the tables. The
+// zero value has not read a table yet. A Reader is not safe for concurrent use.
+type Reader struct {
+	cost     int
+	deadline time.Time // set by the first read
+}
+
 // Read returns a table of the namespace (nil: the current one). It never creates a table. If the
-// table does not exist, the error wraps [fs.ErrNotExist]. Read needs CAP_NET_ADMIN in the user
+// table does not exist, the error wraps [fs.ErrNotExist]. If the table and those that the reader has
+// returned exceed the limit, the error wraps [ErrTooLarge]. Read needs CAP_NET_ADMIN in the user
 // namespace that owns the network namespace, and the privileges of [Tables].
-func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
+func (r *Reader) Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
-	err := withTable(ns, "read", ID{family, name}, func(c *conn) (err error) {
-		if err = c.requireExisting(); err != nil {
-			return err
+	err := withTable(ns, "read", ID{family, name}, func(c *conn) error {
+		b, err := r.readExisting(c)
+		if err == nil {
+			t, err = c.decode(b)
 		}
-		t, err = c.read()
 		return err
 	})
 	return t, err
+}
+
+// readExisting is like readBlob, but requires that the table exists, and counts its cost.
+func (r *Reader) readExisting(c *conn) (*blob, error) {
+	if err := c.requireExisting(); err != nil {
+		return nil, err
+	}
+	if r.deadline.IsZero() {
+		r.deadline = c.deadline
+	}
+	c.maxCost, c.deadline = maxCost-r.cost, r.deadline
+	b, err := c.readBlob()
+	if err == nil {
+		r.cost += costOf(b.offsets, len(b.entries))
+	}
+	return b, err
+}
+
+// Read returns a table; see [Reader.Read].
+func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
+	return new(Reader).Read(ns, family, name)
 }
 
 // Open is like [Read], but creates the table if it does not exist, with empty built-in chains and
@@ -127,6 +158,10 @@ func (c *conn) read() (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.decode(b)
+}
+
+func (c *conn) decode(b *blob) (*Table, error) {
 	t, err := decode(c.layout, c.table, b)
 	if err != nil {
 		return nil, fmt.Errorf("unexpected table layout: %w", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,5 +105,26 @@ func TestNoPacketIsLostFromCounters(t *testing.T) {
 	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
 		t.Errorf("after %d replacements and %d packets: want %s, got:\n%s", replaced.Load(),
 			sent.Load(), want, got)
+	}
+}
+
+// A table that Replace would make too large to read is not written.
+func TestTooLargeTableIsNotWritten(t *testing.T) {
+	ns := netnstest.New(t)
+	table, err := Open(ns, rules.IPv4, "filter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accept, err := NewRule(rules.IPv4, Header{}, nil, Target{Verdict: Accept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := table.Chain("OUTPUT")
+	output.Rules = slices.Repeat([]Rule{accept}, maxCost/entryCost)
+	if err := Replace(ns, table); !errors.Is(err, ErrTooLarge) || errors.As(err, new(*ReplacedError)) {
+		t.Errorf("error %v, want %v", err, ErrTooLarge)
+	}
+	if table, err = Read(ns, rules.IPv4, "filter"); err != nil || len(table.Chain("OUTPUT").Rules) > 0 {
+		t.Errorf("error %v, or the kernel has rules; want none", err)
 	}
 }

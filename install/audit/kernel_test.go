@@ -228,14 +228,27 @@ func TestRoutesAreRepaired(t *testing.T) {
 }
 
 // TestRulesAreRestoredIfIPTablesLegacyCannotBeRead checks that a table of iptables-legacy that
-// cannot be read does not prevent the repair of nftables rules, and is reported.
+// cannot be read, or exceeds the limit, does not prevent the repair of nftables rules, and is
+// reported.
 func TestRulesAreRestoredIfIPTablesLegacyCannotBeRead(t *testing.T) {
+	t.Run("a malformed table", func(t *testing.T) {
+		testRepairWithUnreadableTable(t, netnstest.WriteUnreadableTable,
+			"iptables-legacy ip raw: read: unexpected table layout")
+	})
+	t.Run("a table that is too large", func(t *testing.T) {
+		testRepairWithUnreadableTable(t, func(t testing.TB, ns *netns.NS) {
+			istiotest.RestoreLargeTable(t, ns, "nat")
+		}, "iptables-legacy ip nat: read: the tables exceed the limit of 32 MiB")
+	})
+}
+
+func testRepairWithUnreadableTable(t *testing.T, write func(testing.TB, *netns.NS), want string) {
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.NewPod(t)
 	rs, _ := r.add("web", ns, compat.BackendNFT)
 	r.start()
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
-	netnstest.WriteUnreadableTable(t, ns)
+	write(t, ns)
 	for range 2 {
 		if _, err := nft.RemoveRules(ns); err != nil {
 			t.Fatal(err)
@@ -253,7 +266,7 @@ func TestRulesAreRestoredIfIPTablesLegacyCannotBeRead(t *testing.T) {
 		defer r.mu.Unlock()
 		return slices.ContainsFunc(r.events, func(e cluster.Event) bool {
 			return e.Reason == "RedirectRepairFailed" &&
-				strings.Contains(e.Message, "iptables-legacy ip raw: read: unexpected table layout")
+				strings.Contains(e.Message, want)
 		})
 	})
 	drifts := 0.0
@@ -262,6 +275,19 @@ func TestRulesAreRestoredIfIPTablesLegacyCannotBeRead(t *testing.T) {
 	}
 	if drifts != 2 {
 		t.Errorf("%v drifts are counted, want 2", drifts)
+	}
+}
+
+// TestTooLargeLegacyTable checks that the state of a pod is unknown if a table of iptables-legacy
+// exceeds the limit, whether or not the table may have rules of Sluice.
+func TestTooLargeLegacyTable(t *testing.T) {
+	for _, table := range []string{"nat", "filter"} {
+		r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
+		ns := netnstest.NewPod(t)
+		r.add("web", ns, compat.BackendNFT)
+		istiotest.RestoreLargeTable(t, ns, table)
+		r.start()
+		rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
 	}
 }
 

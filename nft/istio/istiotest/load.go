@@ -56,6 +56,14 @@ func Restore(t testing.TB, ns *netns.NS, v Variant, f rules.Family, save string)
 	Run(t, ns, WithCounters(save), program(v, f)+"-restore", "--noflush", "--counters")
 }
 
+// RestoreLargeTable replaces an IPv4 table of iptables-legacy with one that exceeds the limit of
+// package xtables: 110,000 rules, which cost 344 bytes each.
+func RestoreLargeTable(t testing.TB, ns *netns.NS, table string) {
+	t.Helper()
+	Restore(t, ns, Legacy, rules.IPv4,
+		"*"+table+"\n"+strings.Repeat("-A OUTPUT\n", 110_000)+"COMMIT\n")
+}
+
 // WithCounters adds counters to the chains. iptables-restore requires them if it restores the
 // counters of rules.
 func WithCounters(save string) string {

@@ -1,0 +1,76 @@
+package xtables
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/budgettest"
+)
+
+// fakeTable returns a connection to a table whose size and number of entries the function returns
+// for each request.
+func fakeTable(requests *int, table func(request int) (size, count uint32)) *conn {
+	getOnce := func(option int, b []byte) error {
+		*requests++
+		if size, count := table(*requests); option == optionGetInfo {
+			byteOrder.PutUint32(b[nameSize+4*(1+2*hookCount):], count)
+			byteOrder.PutUint32(b[nameSize+4*(2+2*hookCount):], size)
+		}
+		return nil
+	}
+	return &conn{
+		layout: &layouts[0], table: "nat", getOnce: getOnce,
+		maxCost: maxCost, deadline: time.Now().Add(maxReadTime),
+	}
+}
+
+// TestTooLargeTableIsNotRead checks the limit by bytes and by entries. A table of exactly the
+// limit is read.
+func TestTooLargeTableIsNotRead(t *testing.T) {
+	for _, tc := range []struct {
+		size, count uint32
+		want        error
+	}{
+		{100 << 20, 1000, ErrTooLarge},
+		{400 << 20, 3_000_000, ErrTooLarge},
+		{maxCost%entryCost + 1, maxCost / entryCost, ErrTooLarge},
+		{maxCost % entryCost, maxCost / entryCost, nil},
+	} {
+		requests := 0
+		budgettest.Bound{Processor: time.Second, Allocated: 1 << 20}.Check(t, "reading", func() {
+			c := fakeTable(&requests, func(int) (uint32, uint32) { return tc.size, tc.count })
+			if _, err := c.readBlob(); !errors.Is(err, tc.want) {
+				t.Errorf("%d bytes, %d entries: error %v, want %v", tc.size, tc.count, err, tc.want)
+			}
+		})
+		if tc.want != nil && requests != 1 {
+			t.Errorf("%d requests for a table that is too large, want only that for its size", requests)
+		}
+	}
+}
+
+// TestChangingTableIsReadForALimitedTime checks that the attempts share one buffer.
+func TestChangingTableIsReadForALimitedTime(t *testing.T) {
+	const size = 30 << 20
+	var requests int
+	c := fakeTable(&requests, func(request int) (uint32, uint32) { return size, uint32(request) })
+	start := time.Now()
+	budgettest.Bound{Processor: 2 * time.Second, Allocated: size + 2<<20}.Check(t, "reading", func() {
+		if _, err := c.readBlob(); !errors.Is(err, errBusy) {
+			t.Errorf("error %v, want %v", err, errBusy)
+		}
+	})
+	if elapsed := time.Since(start); elapsed > maxReadTime+time.Second || requests > 2*maxReads+1 {
+		t.Errorf("%d requests in %v", requests, elapsed)
+	}
+
+	c = fakeTable(&requests, func(request int) (uint32, uint32) {
+		time.Sleep(maxReadTime / 4)
+		return 0, uint32(request)
+	})
+	requests = 0
+	if _, err := c.readBlob(); !errors.Is(err, errBusy) || requests > 10 {
+		t.Errorf("error %v after %d slow requests, want %v after %v", err, requests, errBusy, maxReadTime)
+	}
+}
