@@ -9,8 +9,9 @@ import (
 )
 
 // The parsers accept the syntax of istio-iptables' flags and Istio's annotations. The elements of a
-// list are separated by commas; blanks around elements and empty elements are ignored, as in Istio.
-// An error names every invalid element and what is allowed.
+// list are separated by commas; blanks around elements and empty elements are ignored, as in Istio,
+// which refuses only blanks around prefixes. An error names every invalid element and what is
+// allowed.
 
 // ParseMode parses the interception mode; an empty text means REDIRECT, Istio's default.
 func ParseMode(text string) (Mode, error) {

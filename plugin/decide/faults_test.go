@@ -44,8 +44,6 @@ func TestAllErrorsAreListed(t *testing.T) {
 			wantPorts,
 		`annotation traffic.sidecar.istio.io/excludeOutboundPorts: "*" is not allowed: ` +
 			wantPorts,
-		`variable ISTIO_OUTBOUND_OWNER_GROUPS of container istio-proxy: "java" is not allowed: ` +
-			`want "*" for all, or a list of numeric ids from 0 to 4294967294, and of ranges of ids, separated by commas`,
 		`variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR of container istio-proxy: "10.0.0.0/8" is not allowed: ` +
 			`want an IPv4 loopback prefix from /8 to /32, such as 127.0.0.1/32`,
 		`annotation traffic.sidecar.istio.io/excludeInterfaces: "" is not allowed: ` +
@@ -140,6 +138,34 @@ func TestFaultsOfWellFormedValues(t *testing.T) {
 			place{"variable", "ISTIO_OUTBOUND_OWNER_GROUPS"},
 			strings.Join(groups, ","),
 			`variable ISTIO_OUTBOUND_OWNER_GROUPS of container istio-proxy: "65 groups" is not allowed`,
+		},
+		{
+			"a descending range of ports",
+			place{"letter", "d"},
+			"22,90:80",
+			`argument --istio-local-exclude-ports (-d) of container istio-validation: "90:80" is not allowed: ` +
+				`want a list of ports from 0 to 65535 and of ranges such as 8000:9000, separated by commas`,
+		},
+		{
+			"all ports among others",
+			place{"letter", "b"},
+			"*,80",
+			`argument --istio-inbound-ports (-b) of container istio-validation: "*,80" is not allowed: ` +
+				`want "*" for all, or a list of ports from 0 to 65535 and of ranges such as 8000:9000, separated by commas`,
+		},
+		{
+			"a name that no interface can have",
+			place{"variable", "ISTIO_EXCLUDE_INTERFACES"},
+			"eth+,a/b",
+			`variable ISTIO_EXCLUDE_INTERFACES of container istio-proxy: "a/b" is not allowed: ` +
+				`want a list of interface names of at most 15 bytes, separated by commas; + or * at the end of a name stands for any rest`,
+		},
+		{
+			"a descending range of ids",
+			place{"variable", "ISTIO_OUTBOUND_OWNER_GROUPS"},
+			"1,5-4",
+			`variable ISTIO_OUTBOUND_OWNER_GROUPS of container istio-proxy: "5-4" is not allowed: ` +
+				`want "*" for all, or a list of numeric ids from 0 to 4294967294, and of ranges of ids, separated by commas`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

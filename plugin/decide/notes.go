@@ -26,6 +26,9 @@ const (
 	// VariableUnread: the value of a relevant variable comes from a source that is not read, such
 	// as a ConfigMap.
 	VariableUnread NoteKind = "variable-unread"
+	// NamesUnresolved: an argument or a variable contains names of users or groups. Only the
+	// container's image defines their ids, so that the value has no effect.
+	NamesUnresolved NoteKind = "names-unresolved"
 	// ArgumentUnknown: the validation container has an unknown argument, perhaps of a newer Istio.
 	ArgumentUnknown NoteKind = "argument-unknown"
 	// AllDNSCaptured: CAPTURE_ALL_DNS is false, but the DNS queries to all servers are captured,

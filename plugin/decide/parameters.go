@@ -76,8 +76,9 @@ func defaults(s *Settings) rules.Redirect {
 	return r
 }
 
-// setParameter sets one parameter if the pod specifies it, and adds the faults of its value. It
-// adds a note if a value is in a source that is not read.
+// setParameter sets one parameter if the pod specifies it, and adds the faults of its value.
+// Annotations have the syntax of the injector, arguments and variables that of istio-iptables. It
+// adds a note if a value is in a source that is not read, or contains names that cannot be resolved.
 func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	value := s.find(p)
 	if value.unread != "" {
@@ -87,9 +88,17 @@ func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	if !value.isFound() {
 		return
 	}
+	if names := p.NamesIn(value.text); len(names) > 0 && !value.isAnnotated {
+		r.note(NamesUnresolved, "%s has no effect, because it contains names of users or groups, "+
+			"whose ids only the image of the container defines: %s", value.source, shortList(names))
+		return
+	}
 	r.origins[p.Field], r.isAnnotated[p.Field] = value.source, value.isAnnotated
-	wrong := p.SetFromPod(&r.Values, value.text)
-	allowed := p.Kind.Allowed()
+	set, allowed := p.SetFromArgument, p.Kind.AllowedInArgument()
+	if value.isAnnotated {
+		set, allowed = p.SetFromAnnotation, p.Kind.Allowed()
+	}
+	wrong := set(&r.Values, value.text)
 	if p.Kind == parameter.Mode {
 		allowed = "REDIRECT, TPROXY or NONE" // decideInjection handles NONE
 	}

@@ -291,6 +291,119 @@ func TestPrecedenceOfPlaces(t *testing.T) {
 	}
 }
 
+// TestArgumentsAndVariablesHaveTheSyntaxOfIstioIptables checks values that istio-iptables accepts,
+// but the injector rejects in annotations.
+func TestArgumentsAndVariablesHaveTheSyntaxOfIstioIptables(t *testing.T) {
+	ports := []rules.PortRange{{First: 80, Last: 80}, {First: 9000, Last: 9100}}
+	interfaces := []rules.InterfaceName{{Name: "eth", Prefix: true}, {Name: "0virt"}}
+	for _, test := range []struct {
+		places []place
+		text   string
+		change func(r *rules.Redirect)
+	}{
+		{
+			places("", "istio-inbound-ports", "b", "ISTIO_INBOUND_PORTS"), "80,9000:9100",
+			func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{Ports: ports} },
+		},
+		{
+			places("", "istio-local-exclude-ports", "d", "ISTIO_LOCAL_EXCLUDE_PORTS"),
+			"15090,9000-9100,80,",
+			func(r *rules.Redirect) {
+				r.InboundExcludePorts = append(slices.Clone(ports), r.InboundExcludePorts...)
+			},
+		},
+		{
+			places("", "istio-outbound-ports", "q", "ISTIO_OUTBOUND_PORTS"), " 80, 9000:9100",
+			func(r *rules.Redirect) { r.OutboundPorts = ports },
+		},
+		{
+			places("", "istio-local-outbound-ports-exclude", "o",
+				"ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "80,9000:9100",
+			func(r *rules.Redirect) {
+				r.OutboundExcludePorts = append(slices.Clone(ports), r.OutboundExcludePorts...)
+			},
+		},
+		{
+			places("", "istio-service-cidr", "i", "ISTIO_SERVICE_CIDR"), "10.0.0.0/8,,fd00::/8,",
+			func(r *rules.Redirect) {
+				r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.0.0.0/8", "fd00::/8")}
+			},
+		},
+		{
+			places("", "istio-exclude-interfaces", "c", "ISTIO_EXCLUDE_INTERFACES"), "eth+, 0virt",
+			func(r *rules.Redirect) { r.ExcludeInterfaces = interfaces },
+		},
+		{
+			places("", "kube-virt-interfaces", "k", "KUBE_VIRT_INTERFACES"), "eth+,0virt",
+			func(r *rules.Redirect) { r.RerouteInterfaces = interfaces },
+		},
+		{
+			places("", "istio-inbound-interception-mode", "m", ""), "", func(*rules.Redirect) {},
+		},
+	} {
+		want := cniDefaults()
+		test.change(&want)
+		for _, p := range test.places {
+			pod := meshPod()
+			p.set(pod, test.text)
+			got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+			if d := diff(want, got); d != "" || err != nil || len(notes) > 0 {
+				t.Errorf("%v %q: error %v, notes %v, redirection (-want +got):\n%s", p, test.text, err,
+					notes, d)
+			}
+		}
+	}
+}
+
+// TestNamesOfUsersAndGroups checks that an argument or a variable with the name of a user or group
+// has no effect, as in istio-cni, and that a note says so.
+func TestNamesOfUsersAndGroups(t *testing.T) {
+	for _, test := range []struct {
+		place            place
+		text, wantSource string
+		wantNames        string
+	}{
+		{
+			place{"letter", "u"},
+			"1400,envoy",
+			"argument --proxy-uid (-u) of container istio-validation", `"envoy"`,
+		},
+		{
+			place{"variable", "PROXY_GID"},
+			"envoy",
+			"variable PROXY_GID of container istio-proxy", `"envoy"`,
+		},
+		{
+			place{"variable", "ISTIO_OUTBOUND_OWNER_GROUPS"},
+			"java, _db,1000",
+			"variable ISTIO_OUTBOUND_OWNER_GROUPS of container istio-proxy", `"java", "_db"`,
+		},
+		{
+			place{"variable", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"},
+			"java,1000",
+			"variable ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE of container istio-proxy", `"java"`,
+		},
+		{
+			place{"variable", "ISTIO_OUTBOUND_OWNER_GROUPS"},
+			strings.Repeat("java,", 1000),
+			"variable ISTIO_OUTBOUND_OWNER_GROUPS of container istio-proxy", `and 992 more`,
+		},
+	} {
+		pod := meshPod()
+		test.place.set(pod, test.text)
+		got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+		if d := diff(cniDefaults(), got); d != "" || err != nil {
+			t.Errorf("%v: error %v, redirection (-want +got):\n%s", test.place, err, d)
+		}
+		if len(notes) != 1 || notes[0].Kind != decide.NamesUnresolved ||
+			!strings.HasPrefix(notes[0].Message, test.wantSource+" has no effect") ||
+			!strings.HasSuffix(notes[0].Message, test.wantNames) {
+			t.Errorf("%v: notes %q, want one about %s of %s", test.place, notes, test.wantNames,
+				test.wantSource)
+		}
+	}
+}
+
 // TestExcludedOutboundPortsOfThePod checks that the outbound ports that the pod excludes replace
 // all outbound ports that the mesh excludes.
 func TestExcludedOutboundPortsOfThePod(t *testing.T) {

@@ -8,8 +8,10 @@
 // variable of the node agent and the key in the chart's values. The parsers of these sources, their
 // help and their manuals use the catalog.
 //
-// [Parameter.Set] parses a value as istio-iptables does, and [Parameter.SetFromPod] as the sidecar
-// injector validates it. Both store the value in [Values].
+// [Parameter.Set] parses a value as istio-iptables does. [Parameter.SetFromArgument] does so for an
+// argument or a variable of a pod, where names of users cannot be resolved, and
+// [Parameter.SetFromAnnotation] parses a value as the sidecar injector validates it. All of them
+// store the value in [Values].
 //
 // [Invocation.Redirect] turns a command line and an environment of istio-iptables into a
 // [rules.Redirect]:

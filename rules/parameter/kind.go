@@ -59,8 +59,26 @@ func anyOf(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// Allowed describes the values that a pod or a configuration may state. The description follows
-// "want" in errors.
+// AllowedInArgument describes the values that [Parameter.SetFromArgument] accepts. The description
+// follows "want" in errors.
+func (k Kind) AllowedInArgument() string {
+	switch k {
+	case Ports:
+		return "a list of ports from 0 to 65535 and of ranges such as 8000:9000, separated by commas"
+	case Interfaces:
+		return "a list of interface names of at most 15 bytes, separated by commas; " +
+			"+ or * at the end of a name stands for any rest"
+	case PortSelection:
+		return allOr + Ports.AllowedInArgument()
+	}
+	return k.Allowed()
+}
+
+// allOr precedes the description of a list if "*" is allowed too.
+const allOr = `"*" for all, or `
+
+// Allowed describes the values that an annotation or a configuration may state. The description
+// follows "want" in errors.
 func (k Kind) Allowed() string {
 	switch k {
 	case Port:
@@ -95,7 +113,7 @@ func (k Kind) Allowed() string {
 	case UserName:
 		return "the name of a user"
 	}
-	return `"*" for all, or ` + k.elements().Allowed()
+	return allOr + k.elements().Allowed()
 }
 
 // elements returns the kind of the list if the kind allows a list or "*", otherwise the kind
@@ -124,11 +142,11 @@ func (k Kind) isList() bool {
 // wildcard is the value that selects everything.
 const wildcard = "*"
 
-// SetFromPod parses the text in the syntax of the injector's validation (istio.io/istio
+// SetFromAnnotation parses the text in the syntax of the injector's validation (istio.io/istio
 // pkg/kube/inject/validate.go) and stores the value, or returns the wrong elements and leaves the
 // values unchanged. The syntax is stricter than the syntax of [Parameter.Set]: ranges of ports,
 // interface names with a wildcard, and names of users and groups are wrong.
-func (p *Parameter) SetFromPod(v *Values, text string) (wrong []string) {
+func (p *Parameter) SetFromAnnotation(v *Values, text string) (wrong []string) {
 	allowsWildcard := p.Kind != p.Kind.elements()
 	isWildcard := text == wildcard && allowsWildcard
 	if p.Kind.elements() == Ports {
@@ -141,12 +159,45 @@ func (p *Parameter) SetFromPod(v *Values, text string) (wrong []string) {
 	if valid && p.set(v, text, Names{}) == nil {
 		return nil
 	}
+	return p.wrongElements(text, p.Kind.injectorAccepts)
+}
+
+// SetFromArgument parses the text of an argument or a variable of a pod's container in the syntax
+// of [Parameter.Set] and stores the value, or returns the wrong elements and leaves the values
+// unchanged. Names of users and groups are wrong (see [Parameter.NamesIn]).
+func (p *Parameter) SetFromArgument(v *Values, text string) (wrong []string) {
+	if p.set(v, text, Names{}) == nil {
+		return nil
+	}
+	if wrong = p.wrongElements(text, func(string) bool { return true }); wrong == nil {
+		return []string{text} // only the combination of the elements is wrong
+	}
+	return wrong
+}
+
+// wrongElements returns the elements that accepts or the parser of the parameter rejects.
+func (p *Parameter) wrongElements(text string, accepts func(element string) bool) (wrong []string) {
 	for element := range p.split(text) {
-		if !p.Kind.injectorAccepts(element) || p.set(new(Values), element, Names{}) != nil {
+		if !accepts(element) || p.set(new(Values), element, Names{}) != nil {
 			wrong = append(wrong, element)
 		}
 	}
 	return wrong
+}
+
+// NamesIn returns the elements of a list of ids that begin like a name of a user or group, with a
+// letter or an underscore. If the parameter is no list of ids, the result is empty.
+func (p *Parameter) NamesIn(text string) (names []string) {
+	if p.Kind.elements() != IDs {
+		return nil
+	}
+	for element := range p.split(text) {
+		element = strings.TrimSpace(element)
+		if element != "" && (isLetter(element[0]) || element[0] == '_') {
+			names = append(names, element)
+		}
+	}
+	return names
 }
 
 // split yields the elements of a list, or the text of a value that is not a list.
@@ -186,11 +237,13 @@ func isInterfaceName(name string) bool {
 		return false
 	}
 	for i, c := range []byte(name) {
-		isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		isAllowed := isLetter || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
-		if !isAllowed || i == 0 && !isLetter {
+		isAllowed := isLetter(c) || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
+		if !isAllowed || i == 0 && !isLetter(c) {
 			return false
 		}
 	}
 	return true
 }
+
+// isLetter reports whether a character is an ASCII letter.
+func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }

@@ -54,19 +54,24 @@ func faulty(k parameter.Kind) (text string, invalid []string) {
 	return "many", []string{"many"}
 }
 
-func TestSetAndSetFromPodSetTheSameValue(t *testing.T) {
+func TestAllSettersSetTheSameValue(t *testing.T) {
 	before := parameter.Defaults()
 	for _, p := range parameter.All() {
-		byFlag, byPod := parameter.Defaults(), parameter.Defaults()
+		byFlag, byAnnotation, byArgument := parameter.Defaults(), parameter.Defaults(), parameter.Defaults()
 		if err := p.Set(&byFlag, sample(p.Kind), parameter.Names{}); err != nil ||
 			reflect.DeepEqual(byFlag, before) {
 			t.Errorf("%s: Set: error %v and values %+v, want no error and a changed value", p.Help,
 				err, byFlag)
 		}
-		if invalid := p.SetFromPod(&byPod, sample(p.Kind)); invalid != nil ||
-			!reflect.DeepEqual(byFlag, byPod) {
-			t.Errorf("%s: SetFromPod: values %+v and invalid elements %q, want %+v and none", p.Help,
-				byPod, invalid, byFlag)
+		if invalid := p.SetFromAnnotation(&byAnnotation, sample(p.Kind)); invalid != nil ||
+			!reflect.DeepEqual(byFlag, byAnnotation) {
+			t.Errorf("%s: SetFromAnnotation: values %+v and invalid elements %q, want %+v and none", p.Help,
+				byAnnotation, invalid, byFlag)
+		}
+		if invalid := p.SetFromArgument(&byArgument, sample(p.Kind)); invalid != nil ||
+			!reflect.DeepEqual(byFlag, byArgument) {
+			t.Errorf("%s: SetFromArgument: values %+v and invalid elements %q, want %+v and none", p.Help,
+				byArgument, invalid, byFlag)
 		}
 	}
 }
@@ -150,9 +155,9 @@ func TestInvalidElementsInAnnotations(t *testing.T) {
 		if want == nil {
 			continue
 		}
-		if invalid := p.SetFromPod(&got, text); !slices.Equal(invalid, want) ||
+		if invalid := p.SetFromAnnotation(&got, text); !slices.Equal(invalid, want) ||
 			!reflect.DeepEqual(got, parameter.Defaults()) {
-			t.Errorf("%s: SetFromPod(%q): values %+v and invalid elements %q, want the defaults and %q",
+			t.Errorf("%s: SetFromAnnotation(%q): values %+v and invalid elements %q, want the defaults and %q",
 				p.Help, text, got, invalid, want)
 		}
 	}

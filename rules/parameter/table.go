@@ -54,7 +54,8 @@ func proxyParameters() []Parameter {
 			Flag: "proxy-gid", Short: "g", Variables: []string{"PROXY_GID"},
 			SecurityContext: "runAsGroup",
 			Placeholder:     "GROUPS", Section: SectionProxy,
-			Help: "groups of the proxy, whose traffic is not captured; by default the ids of its users",
+			Help: "groups of the proxy, whose traffic is not captured; by default the ids of its users, " +
+				"in pods 1337",
 			set: func(v *Values, text string, n Names) error {
 				return assign(&v.Redirect.ProxyGIDs)(rules.ParseIDs(text, n.Groups))
 			},
@@ -63,7 +64,7 @@ func proxyParameters() []Parameter {
 			Kind:        UserName,
 			Variables:   []string{"ENVOY_USER"},
 			Placeholder: "USER", Default: "istio-proxy", Section: SectionProxy,
-			Help: "user of the proxy if --proxy-uid is not given",
+			Help: "user of the proxy if --proxy-uid is not given; has no effect in pods",
 			set:  func(v *Values, text string, _ Names) error { v.EnvoyUser = text; return nil },
 		},
 	}
