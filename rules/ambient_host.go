@@ -54,8 +54,7 @@ func (h *AmbientHost) Validate() error {
 	check := faults.check
 	checkProbeSources(check, h.ProbeSourceIPv4, h.ProbeSourceIPv6)
 	for _, a := range h.Pods {
-		check(a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() &&
-			!a.IsMulticast(), "Pods", a, "the address of a pod")
+		check(isUnicast(a) && a.Zone() == "", "Pods", a, "the address of a pod")
 	}
 	check(bits.OnesCount32(h.ProbeMark) == 1, "ProbeMark", h.ProbeMark, "a mark with one bit")
 	if k := h.Kubelet; k != (MatchCgroup{}) {
@@ -153,11 +152,33 @@ func (c *ambientHostCompiler) familiesOfPods() []Family {
 // toPods returns the match of packets to the pods' addresses of a family.
 func (c *ambientHostCompiler) toPods(f Family) MatchAddr { return toRanges(c.pods.of(f), "probes") }
 
+// Descriptions of the addresses that [AllowsProbeSourceIPv4] and [AllowsProbeSourceIPv6] allow.
+const (
+	AllowedProbeSourceIPv4 = "a unicast IPv4 address that is not a loopback address"
+	AllowedProbeSourceIPv6 = "a unicast IPv6 address without zone that is not a loopback address"
+)
+
+// AllowsProbeSourceIPv4 reports whether a is an IPv4 address to which a pod can send the answer to a
+// probe. A pod drops packets from other addresses.
+func AllowsProbeSourceIPv4(a netip.Addr) bool {
+	return a.Is4() && isUnicast(a) && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// AllowsProbeSourceIPv6 reports whether a is an IPv6 address to which a pod can send the answer to a
+// probe. A pod drops packets from other addresses.
+func AllowsProbeSourceIPv6(a netip.Addr) bool {
+	return a.Is6() && !a.Is4In6() && a.Zone() == "" && isUnicast(a)
+}
+
+// isUnicast reports whether a is an address of a host on a network.
+func isUnicast(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast()
+}
+
 // checkProbeSources records a fault for each invalid source address of probes.
 func checkProbeSources(check checker, ipv4, ipv6 netip.Addr) {
-	check(ipv4.Is4(), "ProbeSourceIPv4", ipv4, "an IPv4 address")
-	check(ipv6.Is6() && !ipv6.Is4In6() && ipv6.Zone() == "", "ProbeSourceIPv6", ipv6,
-		"an IPv6 address without zone")
+	check(AllowsProbeSourceIPv4(ipv4), "ProbeSourceIPv4", ipv4, AllowedProbeSourceIPv4)
+	check(AllowsProbeSourceIPv6(ipv6), "ProbeSourceIPv6", ipv6, AllowedProbeSourceIPv6)
 }
 
 // oneAddress returns the range of one address.

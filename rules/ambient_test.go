@@ -150,6 +150,37 @@ func compileAmbient(t testing.TB, a rules.Ambient) rules.Ruleset {
 	return rs
 }
 
+// TestAddressesThatNoProbeCanHave checks that the source of probes must be an address to which a pod
+// can send its answer.
+func TestAddressesThatNoProbeCanHave(t *testing.T) {
+	for _, text := range []string{
+		"0.0.0.0", "127.0.0.1", "127.9.9.9", "224.0.0.1", "239.1.2.3", "255.255.255.255", "10.0.0.1",
+		"169.254.0.1", "::", "::1", "ff02::1", "::ffff:10.0.0.1", "fe80::1%eth0", "fd99::9", "fe80::1",
+	} {
+		source := netip.MustParseAddr(text)
+		a, h := rules.DefaultAmbient(), rules.DefaultAmbientHost()
+		field := "ProbeSourceIPv6"
+		if source.Is4() {
+			field = "ProbeSourceIPv4"
+			a.ProbeSourceIPv4, h.ProbeSourceIPv4 = source, source
+		} else {
+			a.ProbeSourceIPv6, h.ProbeSourceIPv6 = source, source
+		}
+		var want string
+		switch text {
+		case "10.0.0.1", "169.254.0.1", "fd99::9", "fe80::1":
+		default:
+			want = fmt.Sprintf("%s: %q is not allowed: want a unicast IPv", field, text)
+		}
+		for name, err := range map[string]error{"Ambient": a.Validate(), "AmbientHost": h.Validate()} {
+			if got := fmt.Sprint(err); (want == "") != (err == nil) ||
+				!strings.HasPrefix(got, want) && want != "" {
+				t.Errorf("%s with %s: error %v, want %q", name, text, err, want)
+			}
+		}
+	}
+}
+
 func TestAmbientErrorsAreReportedTogether(t *testing.T) {
 	_, err := rules.CompileAmbient(rules.Ambient{
 		ProbeSourceIPv4:   netip.MustParseAddr("::1"),
@@ -157,8 +188,8 @@ func TestAmbientErrorsAreReportedTogether(t *testing.T) {
 		Without:           []rules.DeviationID{"none"},
 	})
 	for _, want := range []string{
-		`ProbeSourceIPv4: "::1" is not allowed: want an IPv4 address`,
-		`ProbeSourceIPv6: "invalid IP" is not allowed: want an IPv6 address without zone`,
+		`ProbeSourceIPv4: "::1" is not allowed: want a unicast IPv4 address`,
+		`ProbeSourceIPv6: "invalid IP" is not allowed: want a unicast IPv6 address without zone`,
 		`RerouteInterfaces: "a b" is not allowed: want the name of an interface`,
 		`Without: "none" is not allowed: want the id of a deviation`,
 	} {

@@ -166,6 +166,9 @@ func TestReadRejectsInvalidParameters(t *testing.T) {
 			"AMBIENT_ENABLEMENT_SELECTOR", `[{"podSelector":{"matchLabels":{"a":"b "}}}]`,
 			`"[{\"podSelector\":{\"matchLabels\":{\"a\":\"b \"}}}]": must be JSON: a list`,
 		},
+		{"HOST_PROBE_SNAT_IP", "0.0.0.0", `"0.0.0.0": must be a unicast IPv4 address`},
+		{"HOST_PROBE_SNAT_IP", "255.255.255.255", `"255.255.255.255": must be a unicast IPv4 address`},
+		{"HOST_PROBE_SNAT_IPV6", "ff02::1", `"ff02::1": must be a unicast IPv6 address`},
 		{"EXCLUDE_NAMESPACES", "a,B", `"a,B": must be comma-separated: a list of Kubernetes names`},
 	} {
 		_, err := settings.Read(lookup(map[string]string{c.env: c.value}))

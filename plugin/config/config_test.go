@@ -234,8 +234,11 @@ func TestWrongValues(t *testing.T) {
 		{"ambient_enabled", `"yes"`, `"yes" is not allowed: want true or false`},
 		{"ambient_ipv6", `1`, `1 is not allowed: want true or false`},
 		{"ambient_dns_capture", `"true"`, `"true" is not allowed: want true or false`},
-		{"host_probe_snat_ip", `"fd99::9"`, `"fd99::9" is not allowed: want an IPv4 address`},
-		{"host_probe_snat_ipv6", `"fe80::1%e"`, `"fe80::1%e" is not allowed: want an IPv6 address`},
+		{"host_probe_snat_ip", `"fd99::9"`, `"fd99::9" is not allowed: want a unicast IPv4 address`},
+		{"host_probe_snat_ip", `"0.0.0.0"`, `"0.0.0.0" is not allowed: want a unicast IPv4 address`},
+		{"host_probe_snat_ip", `"127.0.0.1"`, `"127.0.0.1" is not allowed: want a unicast IPv4 address`},
+		{"host_probe_snat_ipv6", `"::1"`, `"::1" is not allowed: want a unicast IPv6 address`},
+		{"host_probe_snat_ipv6", `"fe80::1%e"`, `"fe80::1%e" is not allowed: want a unicast IPv6 address`},
 		{
 			"ambient_enablement_selectors", `[{"namespaceSelector":{"matchExpressions":[{"key":"a"}]}}]`,
 			`element 0 (namespaceSelector: matchExpressions[0]`,

@@ -93,16 +93,16 @@ func Fields() []Field {
 			boolean(func(c *Config) *bool { return &ensureAmbient(c).IPv6 }),
 		},
 		{
-			"host_probe_snat_ip", ipv4Want, rules.DefaultProbeSourceIPv4().String(),
+			"host_probe_snat_ip", rules.AllowedProbeSourceIPv4, rules.DefaultProbeSourceIPv4().String(),
 			"IPv4 source address of probes; connections from it are not captured in ambient mode",
-			address(netip.Addr.Is4, func(c *Config) *netip.Addr {
+			address(rules.AllowsProbeSourceIPv4, func(c *Config) *netip.Addr {
 				return &ensureAmbient(c).ProbeSourceIPv4
 			}),
 		},
 		{
-			"host_probe_snat_ipv6", ipv6Want, rules.DefaultProbeSourceIPv6().String(),
+			"host_probe_snat_ipv6", rules.AllowedProbeSourceIPv6, rules.DefaultProbeSourceIPv6().String(),
 			"IPv6 source address of probes; connections from it are not captured in ambient mode",
-			address(isIPv6, func(c *Config) *netip.Addr {
+			address(rules.AllowsProbeSourceIPv6, func(c *Config) *netip.Addr {
 				return &ensureAmbient(c).ProbeSourceIPv6
 			}),
 		},

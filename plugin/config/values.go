@@ -28,8 +28,6 @@ const (
 
 	selectorsWant = "a list of objects with podSelector and namespaceSelector," +
 		" each a label selector of Kubernetes"
-	ipv4Want = "an IPv4 address"
-	ipv6Want = "an IPv6 address without zone"
 )
 
 const (
@@ -219,8 +217,6 @@ func address(isAllowed func(netip.Addr) bool, field func(*Config) *netip.Addr) s
 		return nil
 	}
 }
-
-func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" }
 
 // fromParameter returns the field for a parameter of package parameter. A value is a Boolean, a
 // list of strings or a string. An empty string counts as missing.

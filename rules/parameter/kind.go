@@ -28,8 +28,8 @@ const (
 	UserName
 	Server
 	PodAddress
-	IPv4Address
-	IPv6Address
+	ProbeSourceIPv4
+	ProbeSourceIPv6
 	Backend
 	Deviation // with [Parameter.Repeat]: a list of deviations
 )
@@ -102,10 +102,10 @@ func (k Kind) Allowed() string {
 		return "a list of ids out of " + strings.Join(k.Words(), ", ")
 	case Server:
 		return "an IP address"
-	case IPv4Address:
-		return "an IPv4 address"
-	case IPv6Address:
-		return "an IPv6 address without zone"
+	case ProbeSourceIPv4:
+		return rules.AllowedProbeSourceIPv4
+	case ProbeSourceIPv6:
+		return rules.AllowedProbeSourceIPv6
 	case PodAddress:
 		return "a unicast IP address that is neither loopback nor link-local"
 	case Mark:

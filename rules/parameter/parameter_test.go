@@ -109,7 +109,7 @@ func TestEachAmbientParameterChangesTheRedirection(t *testing.T) {
 				p.Flag, text, err, a)
 		}
 		delete(samples, p.Flag)
-		if p.Kind == parameter.IPv4Address || p.Kind == parameter.IPv6Address {
+		if p.Kind == parameter.ProbeSourceIPv4 || p.Kind == parameter.ProbeSourceIPv6 {
 			if err := p.Set(&v, "10.0.0", parameter.Names{}); err == nil {
 				t.Errorf("--%s 10.0.0: no error, want one, because the value is not an address", p.Flag)
 			}

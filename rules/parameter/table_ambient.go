@@ -46,7 +46,7 @@ func buildAmbientParameters() []Parameter {
 			}),
 		},
 		{
-			Field: "ProbeSourceIPv4", Kind: IPv4Address,
+			Field: "ProbeSourceIPv4", Kind: ProbeSourceIPv4,
 			Flag: "host-probe-snat-ip", Variables: []string{"HOST_PROBE_SNAT_IP"},
 			Placeholder: "ADDRESS", Default: rules.DefaultProbeSourceIPv4().String(),
 			Section: SectionAmbient,
@@ -56,7 +56,7 @@ func buildAmbientParameters() []Parameter {
 			}),
 		},
 		{
-			Field: "ProbeSourceIPv6", Kind: IPv6Address,
+			Field: "ProbeSourceIPv6", Kind: ProbeSourceIPv6,
 			Flag: "host-probe-snat-ipv6", Variables: []string{"HOST_PROBE_SNAT_IPV6"},
 			Placeholder: "ADDRESS", Default: rules.DefaultProbeSourceIPv6().String(),
 			Section: SectionAmbient,
@@ -68,7 +68,7 @@ func buildAmbientParameters() []Parameter {
 	}
 }
 
-// parseAddress parses an address of any family: [rules.Ambient.Validate] checks the family.
+// parseAddress parses any address: [rules.Ambient.Validate] checks it.
 func parseAddress(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
