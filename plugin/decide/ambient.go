@@ -111,8 +111,7 @@ func (r *result) setBool(pod *Pod, annotation string, value *bool) {
 	}
 	parsed, err := strconv.ParseBool(text)
 	if err != nil {
-		r.note(AnnotationIgnored, "annotation %s is ignored: %s is not %s", annotation, quote(text),
-			parameter.Bool.Allowed())
+		r.noteIgnored("annotation "+annotation, text, parameter.Bool.Allowed())
 		return
 	}
 	*value = parsed

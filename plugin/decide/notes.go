@@ -40,8 +40,8 @@ const (
 	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group,
 	// and its outbound connections bypass the proxy.
 	ApplicationUncaptured NoteKind = "application-uncaptured"
-	// AnnotationIgnored: an annotation of a pod in ambient mode must be a truth value, and has
-	// another value, which is ignored as in Istio.
+	// AnnotationIgnored: the value of an annotation is not allowed and is ignored: of an annotation
+	// of a pod in ambient mode, as in Istio, or of an annotation that Istio does not have.
 	AnnotationIgnored NoteKind = "annotation-ignored"
 )
 
@@ -51,6 +51,11 @@ func (n Note) String() string { return fmt.Sprintf("%s: %s", n.Kind, n.Message) 
 // note adds a note.
 func (r *result) note(kind NoteKind, format string, args ...any) {
 	r.notes = append(r.notes, Note{kind, fmt.Sprintf(format, args...)})
+}
+
+// noteIgnored adds a note about an annotation whose value is not allowed.
+func (r *result) noteIgnored(source, value, allowed string) {
+	r.note(AnnotationIgnored, "%s is ignored: %s is not %s", source, quote(value), allowed)
 }
 
 // noteIPv6 adds a note if the pod has an IPv6 address and IPv6 is not captured.

@@ -78,7 +78,8 @@ func defaults(s *Settings) rules.Redirect {
 
 // setParameter sets one parameter if the pod specifies it, and adds the faults of its value.
 // Annotations have the syntax of the injector, arguments and variables that of istio-iptables. It
-// adds a note if a value is in a source that is not read, or contains names that cannot be resolved.
+// adds a note if a value is in a source that is not read, or contains names that cannot be resolved, or
+// if it ignores an annotation.
 func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	value := s.find(p)
 	if value.unread != "" {
@@ -93,12 +94,17 @@ func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 			"whose ids only the image of the container defines: %s", value.source, shortList(names))
 		return
 	}
-	r.origins[p.Field], r.isAnnotated[p.Field] = value.source, value.isAnnotated
 	set, allowed := p.SetFromArgument, p.Kind.AllowedInArgument()
 	if value.isAnnotated {
 		set, allowed = p.SetFromAnnotation, p.Kind.Allowed()
 	}
 	wrong := set(&r.Values, value.text)
+	if len(wrong) > 0 && p.Config != "" {
+		// Istio does not have the parameter, and the plugin's configuration sets it without the pod.
+		r.noteIgnored(value.source, value.text, allowed)
+		return
+	}
+	r.origins[p.Field], r.isAnnotated[p.Field] = value.source, value.isAnnotated
 	if p.Kind == parameter.Mode {
 		allowed = "REDIRECT, TPROXY or NONE" // decideInjection handles NONE
 	}

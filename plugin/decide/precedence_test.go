@@ -611,12 +611,20 @@ func TestCountersAnnotationTakesPrecedence(t *testing.T) {
 	}
 }
 
-func TestInvalidCountersAnnotationIsAnError(t *testing.T) {
-	pod := readPod(t, "native-sidecar")
-	pod.Metadata.Annotations["sluice-mesh.github.io/counters"] = "yes please"
-	const want = `annotation sluice-mesh.github.io/counters: "yes please" is not allowed: want true or false`
-	if _, _, err := decide.Parameters(pod, ipv4, new(decide.Settings)); err == nil ||
-		err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
+// TestInvalidCountersAnnotationIsIgnored checks that an annotation that changes no packet does not
+// prevent a pod from starting: the node's setting applies, as in ambient mode.
+func TestInvalidCountersAnnotationIsIgnored(t *testing.T) {
+	const want = `annotation-ignored: annotation sluice-mesh.github.io/counters is ignored: ` +
+		`"yes please" is not true or false`
+	for _, configured := range []bool{false, true} {
+		pod := readPod(t, "native-sidecar")
+		pod.Metadata.Annotations["sluice-mesh.github.io/counters"] = "yes please"
+		r, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{Counters: configured})
+		if err != nil || r.Counters != configured {
+			t.Errorf("counters %v, error %v, want %v", r.Counters, err, configured)
+		}
+		if len(notes) != 1 || notes[0].String() != want {
+			t.Errorf("notes %v, want %s", notes, want)
+		}
 	}
 }
