@@ -31,6 +31,17 @@ type Entry struct {
 	Time time.Time `json:"time"`
 }
 
+// version is the version of the format. A file without a version has version 1, because earlier
+// agents wrote none. A new parameter of the rules needs a new version: an older agent would otherwise
+// repair the pod to rules without the parameter.
+const version = 1
+
+// storedEntry is the format of the file.
+type storedEntry struct {
+	Version int `json:"version"`
+	Entry
+}
+
 // A Store is a directory with a small file for each entry. Like the records of ADD, it should be on
 // a tmpfs, because a reboot replaces all sandboxes. The methods are safe for concurrent use.
 type Store struct{ dir string }
@@ -65,7 +76,7 @@ func (s Store) put(e Entry) error {
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(e)
+	data, err := json.Marshal(storedEntry{version, e})
 	if err != nil {
 		return err
 	}
@@ -100,20 +111,42 @@ func (s Store) List() (map[string]Entry, error) {
 	return entries, err
 }
 
-// read reads the entry in a file. It returns an error if the entry's parameters are invalid.
+// read reads the entry in a file. It returns an error if a newer agent wrote the entry, or if the
+// entry's parameters or its backend are invalid.
 func read(path string) (Entry, error) {
 	data, err := file.ReadRegular(path)
 	if err != nil {
 		return Entry{}, err
 	}
-	var e Entry
-	if err := json.Unmarshal(data, &e); err != nil {
+	e, err := decode(data)
+	if err != nil {
 		return Entry{}, fmt.Errorf("decode %s: %w", path, err)
 	}
 	if err := e.Redirect.Validate(); err != nil {
 		return Entry{}, fmt.Errorf("%s: the parameters are invalid: %w", path, err)
 	}
+	if _, err := compat.Choose(e.Backend); err != nil {
+		return Entry{}, fmt.Errorf("%s: the backend is invalid: %w", path, err)
+	}
 	return e, nil
+}
+
+// decode decodes a file. It checks the version first, because a newer version may have fields of
+// other types.
+func decode(data []byte) (Entry, error) {
+	var header struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &header); err != nil {
+		return Entry{}, err
+	}
+	if header.Version > version {
+		return Entry{}, fmt.Errorf("version %d was written by a newer agent; this one understands %d",
+			header.Version, version)
+	}
+	var s storedEntry
+	err := json.Unmarshal(data, &s)
+	return s.Entry, err
 }
 
 // Remove removes the entry of a pod, if it exists.

@@ -1,6 +1,7 @@
 package repair_test
 
 import (
+	"encoding/json"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -74,8 +75,23 @@ func TestUIDsThatAreNotFileNames(t *testing.T) {
 
 // TestDamagedEntries checks that invalid files are named, and do not hide the other entries.
 func TestDamagedEntries(t *testing.T) {
+	valid, err := json.Marshal(entry("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced := func(before, after string) string {
+		if !strings.Contains(string(valid), before) {
+			t.Fatalf("the entry %s does not contain %s", valid, before)
+		}
+		return strings.Replace(string(valid), before, after, 1)
+	}
 	for name, text := range map[string]string{
-		"an empty file": "", "a file that is not JSON": "{", "an entry of another pod": `{"uid":"b"}`,
+		"an entry of a newer version": replaced(`{`, `{"version":2,`),
+		"an entry of a newer version with a field of another type": replaced(`{`,
+			`{"version":2,"redirect":[],`),
+		"an entry with an unknown backend": replaced(`"engine":"nft"`, `"engine":"x"`),
+		"an entry without a backend":       replaced(`"engine":"nft",`, ``),
+		"an empty file":                    "", "a file that is not JSON": "{", "an entry of another pod": `{"uid":"b"}`,
 		"an entry with invalid parameters": `{"uid":"a","redirect":{"Mode":"X"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,6 +111,33 @@ func TestDamagedEntries(t *testing.T) {
 				t.Errorf("entries %v, error %v; want one entry, and an error that names a.json", list, err)
 			}
 		})
+	}
+}
+
+// TestEntriesWithoutVersion checks that an entry of an earlier agent, which wrote no version, is
+// valid, and that this agent writes the version.
+func TestEntriesWithoutVersion(t *testing.T) {
+	dir := t.TempDir()
+	store := repair.StoreIn(dir)
+	if err := store.Put(entry("a")); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "repaired", "a.json")
+	text, err := os.ReadFile(name)
+	if err != nil || !strings.HasPrefix(string(text), `{"version":1,`) {
+		t.Fatalf("file %s, error %v; want version 1", text, err)
+	}
+	earlier, err := json.Marshal(entry("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, earlier, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list, err := store.List()
+	if diff := cmp.Diff(map[string]repair.Entry{"a": entry("a")}, list, equate); diff != "" ||
+		err != nil {
+		t.Errorf("error %v; entries (-want +got):\n%s", err, diff)
 	}
 }
 
