@@ -240,7 +240,7 @@ release-test: ## Build a release twice and compare, verify signatures, and run t
 	go mod tidy -C e2e/release -diff
 	go mod tidy -C e2e/release/krew -diff
 	cd e2e/release && ../../bin/tools/golangci-lint run
-	@cd e2e/release; SLUICE_LONG=1 $(gotestsum) -count=1 $(TESTFLAGS) ./... | $(progress)
+	@cd e2e/release; SLUICE_LONG=1 $(gotestsum) -count=1 -timeout 30m $(TESTFLAGS) ./... | $(progress)
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
 	@$(e2e-suite) -count=1 -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \

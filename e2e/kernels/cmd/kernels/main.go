@@ -48,12 +48,12 @@ func run(ctx context.Context) error {
 		"write the newest packages to packages.txt, and run no machines")
 	timeout := flag.Duration("timeout", 10*time.Minute, "time limit for all machines")
 	limit := flag.Duration("limit", 0,
-		"time limit for one machine (default two fifths of -timeout)")
+		"time limit for one machine (default four fifths of -timeout)")
 	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4),
 		"`number` of machines that run at the same time")
 	flag.Parse()
 	if *limit == 0 {
-		*limit = *timeout * 2 / 5
+		*limit = *timeout * 4 / 5
 	}
 	if *dir == "" {
 		*dir = filepath.Join(*root, "bin", "kernels")
