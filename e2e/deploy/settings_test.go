@@ -394,6 +394,13 @@ func TestRejectedValues(t *testing.T) {
 			"env: {SLUICE_AUDIT_INTERVALL: 5s}",
 			"env.SLUICE_AUDIT_INTERVALL: is not a variable of the agent",
 		},
+		{"env: {REPAIR_DELETE: true}", "env.REPAIR_DELETE: is not a variable of the agent"},
+		{"env: {AMBIENT_IP6: true}", "env.AMBIENT_IP6: is not a variable of the agent"},
+		{"env: {ISTIO_OWNED_CNI: true}", "env.ISTIO_OWNED_CNI: is not a variable of the agent"},
+		{
+			"env: {KUBERNETES_NODE_NAME: a}",
+			"env.KUBERNETES_NODE_NAME: is only printed by Istio; the name of the node is NODE_NAME",
+		},
 		{
 			"env: {AMBIENT_ENABLED: true}",
 			"env.AMBIENT_ENABLED: set the value ambient.enabled instead",

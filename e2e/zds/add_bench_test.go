@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/install/agent/observe/observetest"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
@@ -121,8 +122,9 @@ func startNode(b *testing.B, pods []pod) agent {
 		"MOUNTED_CNI_NET_DIR=" + n.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + n.path("bin"),
 		"SLUICE_MOUNTED_CACHE_DIR=" + n.path("cache"), "SLUICE_SOURCE_DIR=" + n.path("image"),
 		"CNI_AGENT_RUN_DIR=" + n.path("run"), "SLUICE_STATE_DIR=" + n.path("state"),
-		"SLUICE_HEALTH_PORT=0", "MONITORING_PORT=0", "SLUICE_MOUNTED_PROC_DIR=" + n.path("proc"),
-		"AMBIENT_ENABLED=true", "ZTUNNEL_UDS_ADDRESS=" + n.socket(), "LOG_LEVEL=warn",
+		"SLUICE_HEALTH_PORT=" + observetest.Port(b), "MONITORING_PORT=0",
+		"SLUICE_MOUNTED_PROC_DIR=" + n.path("proc"),
+		"AMBIENT_ENABLED=true", "ZTUNNEL_UDS_ADDRESS=" + n.socket(), "SLUICE_LOG_LEVEL=warn",
 	}
 	command.Stdout, command.Stderr = &log, &log
 	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}

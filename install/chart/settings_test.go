@@ -34,6 +34,12 @@ func TestRejectionsFollowTheTable(t *testing.T) {
 				"  %s: cannot be set here, because the mounts and permissions of the chart depend on it\n", s.Env)
 		}
 	}
+	fmt.Fprintln(&want, "accepted:")
+	for _, s := range settings.All() {
+		if s.Helm == "" && !s.Required && !s.Fixed {
+			fmt.Fprintf(&want, "  - %s\n", s.Env)
+		}
+	}
 	fmt.Fprintln(&want, "refused:")
 	for _, r := range settings.Refused() {
 		fmt.Fprintf(&want, "  %s: %q\n", r.Env, r.Reason)

@@ -22,7 +22,8 @@ func FuzzAcceptedValues(f *testing.F) {
 			switch s.Kind.Want {
 			case settings.Bool.Want:
 				values.Bool(s.Env)
-			case settings.ExitCode.Want, settings.PodCount.Want, settings.Port.Want:
+			case settings.ExitCode.Want, settings.PodCount.Want, settings.Port.Want,
+				settings.OptionalPort.Want:
 				if n := values.Int(s.Env); n < 0 || n > 65535 {
 					t.Errorf("%s: %q is %d, want 0 to 65535", s.Env, value, n)
 				}

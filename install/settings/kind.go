@@ -40,15 +40,16 @@ var SelectableFields = []string{
 
 // The kinds.
 var (
-	Text       = Kind{"any text", nil, func(v string) bool { return v != "" }}
-	Bool       = Kind{"true or false", []string{"true", "false"}, isBool}
-	ExitCode   = Kind{"a number from 0 to 255", nil, func(v string) bool { return isAtMost(v, 255) }}
-	PodCount   = Kind{"a number from 1 to 1000", nil, isPodCount}
-	Port       = Kind{"a port, or 0 to disable it", nil, isPort}
-	Duration   = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, isDuration}
-	PluginTime = ofField("api_budget", encodeString)
-	Path       = Kind{"an absolute path", nil, filepath.IsAbs}
-	FileName   = Kind{
+	Text         = Kind{"any text", nil, func(v string) bool { return v != "" }}
+	Bool         = Kind{"true or false", []string{"true", "false"}, isBool}
+	ExitCode     = Kind{"a number from 0 to 255", nil, func(v string) bool { return isAtMost(v, 255) }}
+	PodCount     = Kind{"a number from 1 to 1000", nil, isPodCount}
+	Port         = Kind{"a port from 1 to 65535", nil, isPort}
+	OptionalPort = Kind{"a port, or 0 to disable it", nil, isOptionalPort}
+	Duration     = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, isDuration}
+	PluginTime   = ofField("api_budget", encodeString)
+	Path         = Kind{"an absolute path", nil, filepath.IsAbs}
+	FileName     = Kind{
 		"a file name without a directory that ends in .conf or .conflist", nil, isFileName,
 	}
 	ListName = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
@@ -133,6 +134,11 @@ func isBool(v string) bool {
 }
 
 func isPort(v string) bool {
+	_, err := rules.ParsePort(v)
+	return err == nil
+}
+
+func isOptionalPort(v string) bool {
 	_, err := rules.ParseOptionalPort(v)
 	return err == nil
 }

@@ -14,7 +14,7 @@ var operateSettings = []Setting{
 		Example: "true", Help: "log in JSON",
 	},
 	{
-		Env: "MONITORING_PORT", Helm: "monitoringPort", Kind: Port, Default: MonitoringPort,
+		Env: "MONITORING_PORT", Helm: "monitoringPort", Kind: OptionalPort, Default: MonitoringPort,
 		Example: "9090",
 		Help:    "port of /metrics; 0 disables it",
 	},

@@ -56,7 +56,14 @@ func Refused() []Refusal {
 			"ISTIO_OWNED_CNI_CONF_FILENAME",
 			"is set by Istio's chart and not read by Istio; use ISTIO_OWNED_CNI_CONFIG_FILENAME",
 		},
+		{"KUBERNETES_NODE_NAME", "is only printed by Istio; the name of the node is NODE_NAME"},
+		{"LOG_LEVEL", "is not read by Istio either; use SLUICE_LOG_LEVEL"},
 		{"NATIVE_NFTABLES", "is not supported; use SLUICE_BACKEND=nft"},
 		{"REPAIR_NODE_NAME", "is not supported; the agent repairs pods of its own node, NODE_NAME"},
+		{"REVISION", "is not used by Istio either; the value revision of the chart sets labels"},
+		{
+			"SYSTEM_NAMESPACE",
+			"has no effect; the agent does not need to know the namespace of ztunnel",
+		},
 	}
 }

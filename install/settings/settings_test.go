@@ -132,6 +132,7 @@ func TestReadNamesEveryFault(t *testing.T) {
 	_, err := settings.Read(lookup(map[string]string{
 		"NODE_NAME": "", "MONITORING_PORT": "65536", "CNI_CONF_NAME": "../x.conf",
 		"ENABLE_AMBIENT_DETECTION_RETRY": "true", "NATIVE_NFTABLES": "",
+		"KUBERNETES_NODE_NAME": "n", "LOG_LEVEL": "debug", "REVISION": "r", "SYSTEM_NAMESPACE": "s",
 	}))
 	if err == nil {
 		t.Fatal("Read of invalid values: no error, want one")
@@ -141,6 +142,10 @@ func TestReadNamesEveryFault(t *testing.T) {
 		"environment variable MONITORING_PORT: \"65536\": must be a port, or 0 to disable it",
 		"environment variable NODE_NAME: not set; must be the name of the node (downward API)",
 		"environment variable ENABLE_AMBIENT_DETECTION_RETRY is not supported; ADD always fails if a pod cannot be read, unless SLUICE_UNREADABLE_PODS=skip",
+		"environment variable KUBERNETES_NODE_NAME is only printed by Istio; the name of the node is NODE_NAME",
+		"environment variable LOG_LEVEL is not read by Istio either; use SLUICE_LOG_LEVEL",
+		"environment variable REVISION is not used by Istio either; the value revision of the chart sets labels",
+		"environment variable SYSTEM_NAMESPACE has no effect; the agent does not need to know the namespace of ztunnel",
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
 		t.Errorf("lines of the error (-want +got):\n%s", diff)
@@ -151,6 +156,7 @@ func TestReadNamesEveryFault(t *testing.T) {
 // rules/parameter or the plugin does not allow.
 func TestReadRejectsInvalidParameters(t *testing.T) {
 	for _, c := range []struct{ env, value, want string }{
+		{"SLUICE_HEALTH_PORT", "0", `"0": must be a port from 1 to 65535`},
 		{"SLUICE_BACKEND", "iptables", `"iptables": must be auto, nft or legacy`},
 		{"SLUICE_STRICT_ISTIO", "yes", `"yes": must be true or false`},
 		{

@@ -55,7 +55,7 @@ func (v Values) Text(env string) string {
 // Bool returns a setting of the kind [Bool].
 func (v Values) Bool(env string) bool { return must(strconv.ParseBool(v.Text(env))) }
 
-// Int returns a setting of the kind [ExitCode], [PodCount] or [Port].
+// Int returns a setting of the kind [ExitCode], [PodCount], [Port] or [OptionalPort].
 func (v Values) Int(env string) int { return must(strconv.Atoi(v.Text(env))) }
 
 // Duration returns a setting of the kind [Duration] or [PluginTime].

@@ -124,7 +124,7 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- $errors = append $errors (printf "env.%s: %s" $name (index $settings.refused $name)) -}}
 {{- else if hasKey $settings.keys $name -}}
 {{- $errors = append $errors (printf "env.%s: %s" $name (index $settings.keys $name)) -}}
-{{- else if hasPrefix "SLUICE_" $name -}}
+{{- else if and (regexMatch "^(SLUICE|AMBIENT|REPAIR|ISTIO_OWNED)_" $name) (not (has $name $settings.accepted)) -}}
 {{- $errors = append $errors (printf "env.%s: is not a variable of the agent; correct or omit it" $name) -}}
 {{- end -}}
 {{- end -}}
