@@ -37,8 +37,8 @@ func (r *ruleReader) expectedAddress() string {
 	return "an IPv4 address or prefix"
 }
 
-// addressMatch parses an address with its mask. It returns nil if all addresses match. w is the
-// word that contains the text.
+// addressMatch parses an address with its mask. It returns nil if all addresses match, or if the
+// text is invalid. w is the word that contains the text.
 func (r *ruleReader) addressMatch(
 	flag, w word, text string, side rules.Side, not bool,
 ) rules.Match {
@@ -47,18 +47,16 @@ func (r *ruleReader) addressMatch(
 		return unknownHeaderMatch(flag, not, word{raw: text})
 	}
 	a, ok := r.shortAddress(address)
-	if !ok {
-		r.fail(w, "%s", r.expectedAddress())
-		return nil
-	}
 	bits := a.BitLen()
-	if hasMask {
-		if bits, ok = r.maskBits(mask, a.BitLen()); !ok {
-			r.fail(w, "%s", r.expectedAddress())
-			return nil
-		}
+	if ok && hasMask {
+		bits, ok = r.maskBits(mask, a.BitLen())
 	}
 	switch {
+	case !ok && r.header.addressErr == nil:
+		r.header.addressErr = r.errorAt(w, "%s", r.expectedAddress())
+		return nil
+	case !ok:
+		return nil
 	case bits < 0:
 		return unknownHeaderMatch(flag, not, word{raw: text})
 	case bits == 0 && !not:

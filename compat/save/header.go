@@ -17,6 +17,8 @@ type header struct {
 	lastList            word // the last list of addresses
 	protocol, fragment  rules.Match
 	otherFamily         bool // the rule is for the other family
+	// addressErr is the first error in an address. It is no error if the rule is for the other family.
+	addressErr *SyntaxError
 }
 
 // Bits of header.given.
@@ -231,7 +233,8 @@ func (r *ruleReader) readCounters(flag word, not bool) {
 }
 
 // readFamily parses an option that restricts the rule to one family. A text for both families
-// contains such options.
+// contains such options. Like iptables-restore, the package does not read the rest of a rule for the
+// other family.
 func (r *ruleReader) readFamily(flag word, not bool) {
 	r.rejectNegation(flag, not)
 	family := rules.IPv4

@@ -180,6 +180,26 @@ func TestParseKeepsLinesCountersAndComments(t *testing.T) {
 	}
 }
 
+// iptables-restore and ip6tables-restore may read the same text. Each skips the rules for the other
+// family, regardless of what follows the option. It reads addresses after the other options.
+func TestParseSkipsRulesOfTheOtherFamily(t *testing.T) {
+	for text, family := range map[string]rules.Family{
+		"-6 -s fe80::/10 -p ipv6-icmp -m icmp6 --icmpv6-type 1 -j DROP": rules.IPv6,
+		"-s fe80::/10 --ipv6 -j DROP":                                   rules.IPv6,
+		"-6 -j REJECT --reject-with icmp6-adm-prohibited":               rules.IPv6,
+		"-d 10.0.0.0/8 -4 -j DROP":                                      rules.IPv4,
+		"-4 -p icmp -m icmp --icmp-type 8 -d 10.0.0.1,10.0.0.2 -j DROP": rules.IPv4,
+	} {
+		for _, read := range []rules.Family{rules.IPv4, rules.IPv6} {
+			list := parse(t, read, "*filter\n-A OUTPUT "+text+"\nCOMMIT\n")[0].Chain("OUTPUT").Rules
+			if (len(list) > 0) != (read == family) {
+				t.Errorf("%s: %d rules of %s", text, len(list), read)
+			}
+		}
+	}
+	parse(t, rules.IPv4, "*filter\n-A OUTPUT -6 -i\n-D OUTPUT -6 -s fe80::1\nCOMMIT\n")
+}
+
 // As in iptables, a closing quote ends a word, so that an option may follow without a blank.
 func TestParseEndsWordsAtClosingQuotes(t *testing.T) {
 	const syn = "tcp flags & (fin | syn | rst | ack)"

@@ -34,8 +34,14 @@ func (p *parser) readRule(
 	if hits != nil {
 		r.hits, r.header.given = *hits, givenCounters
 	}
-	for len(r.words) > 0 && r.err == nil {
+	for len(r.words) > 0 && r.err == nil && !r.header.otherFamily {
 		r.readOption()
+	}
+	if r.header.otherFamily && r.err == nil {
+		return nil, false, nil
+	}
+	if r.err == nil {
+		r.err = r.header.addressErr
 	}
 	matches, actions := r.conditions()
 	// The kernel counts the matching packets before it runs the target.
@@ -45,9 +51,6 @@ func (p *parser) readRule(
 	}
 	if r.err != nil {
 		return nil, false, r.err
-	}
-	if r.header.otherFamily {
-		return nil, false, nil
 	}
 	comment := strings.Join(r.comment, " ")
 	headers, merged := r.expandHeader(len(matches))
