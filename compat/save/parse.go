@@ -144,7 +144,7 @@ func (p *parser) readLine() *SyntaxError {
 	switch {
 	case first.raw[0] == '*':
 		err := p.beginTable(words)
-		p.skipsTable = err != nil && !p.isTableOpen
+		p.skipsTable = err != nil
 		return err
 	case p.skipsTable:
 		p.skipsTable = !first.is("COMMIT")
@@ -194,11 +194,13 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 		words = words[1:]
 		name = words[0]
 	}
+	if p.isTableOpen {
+		p.errs.add(p.errorAt(words[0], "COMMIT of table %s before another begins", p.table().Name))
+		p.isTableOpen = false
+	}
 	switch line, again := p.beginLines[name.raw]; {
 	case len(words) > 1:
 		return p.errorAt(words[1], "nothing after the name of the table")
-	case p.isTableOpen:
-		return p.errorAt(words[0], "COMMIT of table %s before another begins", p.table().Name)
 	case again:
 		return p.errorAt(name, "each table once: this one began on line %d", line)
 	}

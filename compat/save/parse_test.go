@@ -274,6 +274,10 @@ func TestParseErrors(t *testing.T) {
 		{"*nat x", `f:1:6: "x": want nothing after the name of the table`},
 		{"* nat\n*raw\nCOMMIT", `f:2:1: "*raw": want COMMIT of table nat before another begins`},
 		{
+			"*nat\n:A -\n*filter\n:A -\n-A FORWARD -j A\nCOMMIT\n*raw\nCOMMIT",
+			`f:3:1: "*filter": want COMMIT of table nat before another begins`,
+		},
+		{
 			"*nat\nCOMMIT\n*nat\nCOMMIT",
 			`f:3:2: "nat": want each table once: this one began on line 1`,
 		},
