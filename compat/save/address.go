@@ -23,7 +23,11 @@ func (r *ruleReader) readAddress(flag word, not bool) {
 		r.fail(w, "a single address after a !")
 		return
 	}
-	r.header.lastList = w
+	if r.header.lastList = w; strings.Count(w.text, ",") >= maxSize/headerSize {
+		r.size = maxSize + 1
+		r.failSize()
+		return
+	}
 	for text := range strings.SplitSeq(w.text, ",") {
 		*matches = append(*matches, r.addressMatch(flag, w, text, side, not))
 	}

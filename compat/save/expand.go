@@ -12,13 +12,24 @@ import (
 // combinations of a source and a destination, each combination becomes a separate rule. If there
 // are more combinations, and the addresses of each list are disjoint, a single rule represents all
 // combinations. This rule is equivalent, because a packet matches at most one combination.
-// Otherwise only maxExpansion limits the number of rules.
+// Otherwise only maxSize limits the number of rules.
 const maxCombinations = 4096
 
-// maxExpansion limits the memory for rules that result from lists of addresses in a text. It is the
-// maximum sum of the sizes of these rules. The size of a rule is the number of its matches plus
-// two. The header counts as two matches. This allows at most 260,000 rules, which need 100 MB.
-const maxExpansion = 1 << 20
+// maxSize limits the memory for the rules and chains of a text. It is the maximum sum of their sizes.
+// The size of a rule is the number of its matches plus two. The header counts as two matches. A chain
+// has the size of a rule without other matches. This allows at most 260,000 rules, which need 100 MB.
+const maxSize = 1 << 20
+
+// headerSize is the size of a rule without its match modules, in the unit of maxSize: two for the
+// rule, and two for the header matches.
+const headerSize = 4
+
+// addSize adds to the size of the text. It returns false if the sum exceeds maxSize. The rest of the
+// text is then not read.
+func (p *parser) addSize(n int) bool {
+	p.size += n
+	return p.size <= maxSize
+}
 
 // expandHeader returns the header matches of each resulting rule. others is the number of other
 // matches of the rule. merged reports whether one rule represents several combinations.
@@ -30,24 +41,39 @@ func (r *ruleReader) expandHeader(others int) (matches [][]rules.Match, merged b
 		destination, destinationMerged := mergeDisjoint(h.destination)
 		if sourceMerged && destinationMerged {
 			h.source, h.destination = source, destination
+			if !r.addSize(others + headerSize + rangesOf(source) + rangesOf(destination)) {
+				r.failSize()
+			}
 			return h.matches(), true
 		}
 	}
-	if combinations > 1 {
-		r.expandedSize += combinations * (others + headerSize)
-		if combinations > maxExpansion || r.expandedSize > maxExpansion {
-			const want = "lists of addresses that are disjoint, or shorter ones: " +
-				"the lists of a text make up to %d rules and matches"
-			r.fail(h.lastList, want, maxExpansion)
-			return nil, false
-		}
+	if combinations > maxSize || !r.addSize(combinations*(others+headerSize)) {
+		r.failSize()
+		return nil, false
 	}
 	return h.matches(), false
 }
 
-// headerSize is the size of a rule without its match modules, in the unit of maxExpansion: two for
-// the rule, and two for the header matches.
-const headerSize = 4
+// failSize records that the text is too large.
+func (r *ruleReader) failSize() {
+	const want = "%s: a text makes up to %d rules and matches"
+	if r.header.lastList.raw != "" {
+		r.fail(r.header.lastList, want, "lists of addresses that are disjoint, or shorter ones", maxSize)
+		return
+	}
+	r.fail(r.parser.words[0], want, "fewer rules", maxSize)
+}
+
+// rangesOf returns the number of ranges of addresses in the matches.
+func rangesOf(matches []rules.Match) int {
+	n := 0
+	for _, m := range matches {
+		if addr, ok := m.(rules.MatchAddr); ok {
+			n += len(addr.Ranges)
+		}
+	}
+	return n
+}
 
 // mergeDisjoint returns a single match for the addresses of one side. It returns false if the
 // addresses are not pairwise disjoint, or if an element of the list is negated, is a name, or means

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/nft/budgettest"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -27,7 +29,7 @@ func addresses(n, first int) string {
 // A rule with lists of addresses becomes a rule for each combination. If there are too many
 // combinations, the rule becomes one equivalent rule if possible.
 func TestParseLongListsOfAddresses(t *testing.T) {
-	const tooMany = "want lists of addresses that are disjoint, or shorter ones: the lists of a text make up to 1048576 rules and matches"
+	const tooMany = "want lists of addresses that are disjoint, or shorter ones: a text makes up to 1048576 rules and matches"
 	for _, tc := range []struct {
 		name, text   string
 		rules        int // number of rules
@@ -230,5 +232,68 @@ func TestParseChainsThatAreCreatedAndDeleted(t *testing.T) {
 	if want := `f:9:4: "B": want a chain to delete that no rule jumps to: a rule of chain INPUT does`; err == nil ||
 		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// boundOfLargeTexts is the bound for reading a text or a log of 10 MiB, the default size of a
+// container's log. Without limits, most of the texts allocate 0.6 to 2.3 GiB.
+var boundOfLargeTexts = budgettest.Bound{Processor: 30 * time.Second, Allocated: 512 << 20}
+
+// The owner of a pod chooses its log and its rules. A node agent with little memory must be able to
+// read them.
+func TestParseLimitsTheMemoryForLargeTexts(t *testing.T) {
+	const (
+		size  = 10 << 20
+		begin = "info\tFinal iptables state (IPv4):\n*nat\n:A - [0:0]\n"
+		limit = ": a text makes up to 1048576 rules and matches"
+		lines = "want at most 262144 lines of entries in a log"
+		lists = "want lists of addresses that are disjoint, or shorter ones" + limit
+	)
+	chains := func() string {
+		var b strings.Builder
+		for i := 0; b.Len() < size; i++ {
+			fmt.Fprintf(&b, ":%x -\n", i)
+		}
+		return b.String()
+	}
+	inJSON := func(text string) string {
+		return `{"level":"info","msg":"` + strings.ReplaceAll(
+			strings.TrimPrefix(begin, "info\t")+text, "\n", `\n`) + `"}` + "\n"
+	}
+	many := func(text string) string { return strings.Repeat(text, size/len(text)) }
+	for _, tc := range []struct{ name, log, want string }{
+		{"rules", begin + many("-A A\n"), lines},
+		{"deleted rules", begin + many("-A A\n-D A 1\n"), lines},
+		{"blank lines", begin + many("\n"), lines},
+		{"entries", many("info\t\n"), lines},
+		{"rules in JSON", inJSON(many("-A A\n")), lines},
+		{"blank lines in JSON", inJSON(many("\n")), lines},
+		{
+			"rules of two families", begin + strings.Repeat("-A A -m mark --mark 1\n", 120_000) + "COMMIT\n" +
+				strings.ReplaceAll(begin, "4", "6") + strings.Repeat("-A A -m mark --mark 1\n", 120_000),
+			"want fewer rules" + limit,
+		},
+		{"rules of two addresses", begin + strings.Repeat("-A A -s 1,2\n", 200_000), lists},
+		{"chains", begin + chains(), lines},
+		{"a list of addresses", begin + "-A A -s " + many("1,") + "1\n", lists},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			boundOfLargeTexts.Check(t, "reading", func() {
+				_, err := save.ParseIstioLog("f", strings.NewReader(tc.log+"COMMIT\n"))
+				if err == nil || !strings.HasSuffix(err.Error(), tc.want) {
+					t.Errorf("got %.300v, want %s", err, tc.want)
+				}
+			})
+		})
+	}
+	for want, text := range map[string]string{
+		"want fewer rules" + limit: many("-A A\n"), "want fewer chains" + limit: chains(),
+	} {
+		boundOfLargeTexts.Check(t, "reading", func() {
+			_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n:A -\n"+text+"COMMIT\n"))
+			if err == nil || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("got %.300v, want %s", err, want)
+			}
+		})
 	}
 }

@@ -40,21 +40,25 @@ type IstioLog struct {
 // or without time, JSON, or the plain output of versions up to 1.9. If the log contains several
 // runs, ParseIstioLog returns the last run. file is the name of the log in errors.
 //
-// The error is an error of [Parse], a [*SyntaxError] if the log contains no iptables rules, or an
-// error of reading. A run with native nftables is an error too, because its log has no rules in a
+// The error is an error of [Parse], a [*SyntaxError] if the log contains no iptables rules or more
+// than 262,144 lines, or an error of reading. A run with native nftables is an error too, because its log has no rules in a
 // format that this package reads.
 func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return IstioLog{}, fmt.Errorf("read %s: %w", file, err)
 	}
-	entries := logEntries(string(data))
+	entries, fault := logEntries(file, string(data))
+	if fault != nil {
+		return IstioLog{}, fault
+	}
 	run := lastRun(entries)
 	if fault := run.unreadableError(file, string(data), entries); fault != nil {
 		return IstioLog{}, fault
 	}
 	l := IstioLog{DryRun: run.isDryRun, Failure: run.failure()}
 	var errs syntaxErrors
+	size := 0
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 		entry, found := run.final[family]
 		isInput := !found || run.isDryRun
@@ -65,7 +69,9 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 			continue
 		}
 		p := newParser(family, file)
+		p.size = size
 		tables := p.parse(slices.Values(entry.lines[1:]))
+		size = p.size
 		if len(p.errs.list) == 0 && run.isTruncated(family, entry, tables) {
 			return IstioLog{}, syntaxErrorAt(file, entry, endsBeforeRules)
 		}
@@ -111,10 +117,12 @@ func (r *istioRun) isTruncated(family rules.Family, entry *logEntry, tables []ru
 	if inputEntry == nil || inputEntry == entry {
 		return false
 	}
-	return slices.ContainsFunc(newParser(family, "").parse(slices.Values(inputEntry.lines[1:])),
-		func(input rules.Table) bool {
-			return !slices.ContainsFunc(tables, func(t rules.Table) bool { return t.Name == input.Name })
-		})
+	return slices.ContainsFunc(inputEntry.lines[1:], func(l textLine) bool {
+		name, beginsTable := strings.CutPrefix(strings.Trim(l.text, blanks), "*")
+		name = strings.Trim(name, blanks)
+		return beginsTable && builtInHooks(name) != nil &&
+			!slices.ContainsFunc(tables, func(t rules.Table) bool { return t.Name == name })
+	})
 }
 
 // unreadableError returns nil if the log may contain the resulting rules of the run. Otherwise the

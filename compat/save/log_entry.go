@@ -2,6 +2,7 @@ package save
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -69,16 +70,27 @@ type logReader struct {
 	// the index of the last entry of each container.
 	source string
 	last   map[string]int
+	lines  int // the number of lines in the entries; see maxLogLines
 }
+
+// maxLogLines limits the memory for the lines of a log: a line needs up to 100 bytes besides its
+// text.
+const maxLogLines = 1 << 18
 
 // logEntries splits the log into entries. It drops the lines before the first entry, because these
 // lines belong to an incomplete entry.
-func logEntries(log string) []logEntry {
+func logEntries(file, log string) ([]logEntry, error) {
 	var r logReader
 	for line := range linesOf(log) {
 		r.readLine(line)
+		if r.lines > maxLogLines {
+			return nil, &SyntaxError{
+				File: file, Line: line.number, Column: 1, Token: line.text,
+				Want: fmt.Sprintf("at most %d lines of entries in a log", maxLogLines),
+			}
+		}
 	}
-	return r.entries
+	return r.entries, nil
 }
 
 // readLine adds a line of the log to the entries.
@@ -104,7 +116,10 @@ func (r *logReader) readLine(line textLine) {
 	if level, message, ok := jsonEntry(line.text); ok {
 		var lines []textLine
 		for text := range strings.SplitSeq(message, "\n") {
-			lines = append(lines, textLine{number: line.number, text: text, before: -1})
+			if lines = append(lines, textLine{number: line.number, text: text, before: -1}); len(lines) >
+				maxLogLines {
+				break
+			}
 		}
 		r.add(level, lines...)
 		r.hasLevels = true
@@ -128,6 +143,7 @@ func (r *logReader) addLine(line textLine) {
 		blank := len(line.text) - len(strings.TrimLeft(line.text, " "))
 		e := &r.entries[i]
 		e.lines = append(e.lines, line.skip(min(blank, r.indent)))
+		r.lines++
 	}
 }
 
@@ -137,6 +153,7 @@ func (r *logReader) add(level string, lines ...textLine) {
 		r.last = map[string]int{}
 	}
 	r.last[r.source] = len(r.entries)
+	r.lines += len(lines)
 	r.entries = append(r.entries, logEntry{level: level, source: r.source, lines: lines})
 }
 

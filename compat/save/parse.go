@@ -24,9 +24,9 @@ import (
 //
 // Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
 // the addresses of each list are disjoint, it becomes a single rule that matches all addresses of
-// the lists. The text must then not refer to rules of this chain by number. If the lists of a text
-// would result in more than 260,000 rules, or in fewer rules with many matches, Parse returns an
-// error.
+// the lists. The text must then not refer to rules of this chain by number. If a text would
+// result in more than 260,000 rules and chains, or in fewer rules with many matches, Parse returns an
+// error, also if later commands delete rules.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -81,9 +81,7 @@ type parser struct {
 	outsideErr *SyntaxError
 	words      []word // the words of the line; reused to save memory
 	errs       syntaxErrors
-	// expandedSize is the size of the rules that resulted from lists of addresses; see
-	// maxExpansion.
-	expandedSize int
+	size       int // the size of the rules and chains; see maxSize
 }
 
 // newParser returns a parser of a text with the name file in errors.
@@ -91,13 +89,20 @@ func newParser(family rules.Family, file string) *parser {
 	return &parser{family: family, file: file, beginLines: map[string]int{}}
 }
 
-// parse parses the lines and returns the tables. The errors are in errs.
+// parse parses the lines and returns the tables, or none if there are errors. The errors are in
+// errs.
 func (p *parser) parse(lines iter.Seq[textLine]) []rules.Table {
 	for p.line = range lines {
 		p.errs.add(p.readLine())
+		if p.size > maxSize {
+			return nil
+		}
 	}
 	if p.isTableOpen {
 		p.errs.add(p.errorAtEnd("COMMIT of table %s", p.table().Name))
+	}
+	if len(p.errs.list) > 0 {
+		return nil
 	}
 	var tables []rules.Table
 	for _, t := range p.tables {
@@ -267,6 +272,9 @@ func (p *parser) addChain(name word) *SyntaxError {
 		return p.errorAt(name,
 			"the name of a chain: 1 to %d bytes without blanks, not beginning with - or !",
 			maxChainName)
+	}
+	if !p.addSize(headerSize) {
+		return p.errorAt(name, "fewer chains: a text makes up to %d rules and matches", maxSize)
 	}
 	p.table().add(&chain{name: name.text})
 	return nil

@@ -25,7 +25,7 @@ type ruleBlock struct {
 	entries []*ruleEntry
 }
 
-// maxBlock is the maximum number of rules of a block. A list of 260,000 rules (see maxExpansion)
+// maxBlock is the maximum number of rules of a block. A list of 260,000 rules (see maxSize)
 // then has about as many blocks as a block has rules. The search for a block therefore takes about
 // as long as the search within the block.
 const maxBlock = 512
@@ -183,15 +183,21 @@ func (l *ruleList) each(do func(*ruleEntry) bool) {
 	}
 }
 
-// rules returns the rules, or nil if there are none.
-func (l *ruleList) rules() []rules.Rule {
+// take returns the rules, or nil if there are none. The list is empty afterwards. take empties it
+// block by block, so that the rules need less memory.
+func (l *ruleList) take() []rules.Rule {
 	if l.length == 0 {
 		return nil
 	}
 	list := make([]rules.Rule, 0, l.length)
-	for e := range l.each {
-		list = append(list, e.rule)
+	l.equal = nil
+	for i, b := range l.blocks {
+		for _, e := range b.entries {
+			list = append(list, e.rule)
+		}
+		l.blocks[i] = nil
 	}
+	*l = ruleList{}
 	return list
 }
 

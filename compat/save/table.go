@@ -29,10 +29,10 @@ type chain struct {
 	merged bool
 }
 
-// build returns the resulting table.
+// build returns the resulting table. It takes the rules out of the chains.
 func (t *table) build() rules.Table {
 	for c := range t.eachChain {
-		t.Chains = append(t.Chains, rules.Chain{Name: c.name, Base: c.base, Rules: c.rules.rules()})
+		t.Chains = append(t.Chains, rules.Chain{Name: c.name, Base: c.base, Rules: c.rules.take()})
 	}
 	return t.Table
 }

@@ -25,26 +25,35 @@ func withinMemoryLimit(b diff.Budget) diff.Budget {
 	return b
 }
 
+// maxInput returns the maximum size of a text of rules in bytes: 64 MiB, which is more than iptables
+// or nft print for 100,000 rules, but at most 1/32 of the memory limit of the process, because the
+// rules of a text need more memory than the text.
+func maxInput() int64 {
+	const unchanged = -1
+	megabytes := max(1, debug.SetMemoryLimit(unchanged)/32>>20)
+	return min(64, megabytes) << 20
+}
+
 // budgetTable lists the parameters that limit the work of check, diff and explain, and of doctor.
 func budgetTable() []parameter {
 	return slices.Concat(
 		budgetParameters(sectionBudget, defaultBudget(),
-			"the decision, in diff and explain including reading",
+			"the decision", "; in diff and explain the time of reading counts, but reading does not end early",
 			func(p *parameters) *diff.Budget { return &p.budget }),
-		budgetParameters(sectionDoctorBudget, defaultDoctorBudget(), "a decision about the live rules",
+		budgetParameters(sectionDoctorBudget, defaultDoctorBudget(), "a decision about the live rules", "",
 			func(p *parameters) *diff.Budget { return &p.doctorBudget }))
 }
 
 // budgetParameters returns the parameters of a section that set the fields of a budget. work is the
-// limited work, in the words of the help.
+// limited work, and timeNote the end of the help of the time limit.
 func budgetParameters(
-	s section, fallback diff.Budget, work string, budget func(*parameters) *diff.Budget,
+	s section, fallback diff.Budget, work, timeNote string, budget func(*parameters) *diff.Budget,
 ) []parameter {
 	return []parameter{
 		{
 			flag: "max-time", value: "DURATION", fallback: fallback.Time.String(), section: s,
 			help: "time limit of " + work + ", such as 500ms or 1m; beyond it the answer is " +
-				`"cannot decide"`,
+				`"cannot decide"` + timeNote,
 			set: func(p *parameters, text string) error {
 				d, err := time.ParseDuration(text)
 				if err != nil || d <= 0 {

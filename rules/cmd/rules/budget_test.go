@@ -26,3 +26,38 @@ func TestDefaultMemoryIsAtMostHalfOfTheMemoryLimit(t *testing.T) {
 		}
 	}
 }
+
+// A text of rules may be endless, for example the log of a pod. Its size is limited in each format,
+// as a file and as standard input.
+func TestTheSizeOfInputIsLimited(t *testing.T) {
+	before := debug.SetMemoryLimit(256 << 20)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	for _, source := range []struct{ path, name string }{
+		{"-", "standard input"}, {"/dev/zero", "/dev/zero"},
+	} {
+		for _, flag := range []string{"--iptables-save", "--ip6tables-save", "--nft", "--istio-log"} {
+			s, stderr := testSystem()
+			s.stdin = endless{}
+			want := "rules: " + source.name + ": larger than 8 MiB\n"
+			code := run(s, []string{"diff", "-b", "*", flag, source.path})
+			if code != exitBadInput || stderr.String() != want {
+				t.Errorf("%s %s: exit code %d and %q, want %d and %q", flag, source.path, code, stderr,
+					exitBadInput, want)
+			}
+		}
+	}
+	debug.SetMemoryLimit(math.MaxInt64)
+	if got := maxInput(); got != 64<<20 {
+		t.Errorf("without a memory limit: %d bytes, want 64 MiB", got)
+	}
+}
+
+// endless is a reader of blank lines without end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '\n'
+	}
+	return len(p), nil
+}

@@ -52,7 +52,9 @@ the outcome on both sides, and the rule that decided. A known deviation from Ist
 deviations) is named and does not count, unless --strict is given. If the answer depends on an
 expression that the model does not know, it is "cannot decide".
 
---max-time and --max-memory limit the work. If a limit is reached, the answer is "cannot decide".
+--max-time and --max-memory limit the work of the decision. If a limit is reached, the answer is
+"cannot decide". A FILE may have 64 MiB, or 1/32 of $GOMEMLIMIT if this is less. A larger one cannot
+be read.
 
 The exit code is 0 if both sides are equivalent except for known deviations, 1 if they differ or the
 answer is "cannot decide", 2 for input that cannot be read, and 3 if the system or the kernel

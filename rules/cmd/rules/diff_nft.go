@@ -21,7 +21,7 @@ func (s *system) loadListing(path string) (*diffSide, error) {
 		name: sourceName(path), undecided: listing.Undecided, isGuess: len(listing.Undecided) > 0,
 		unmodeledChains: listing.UnmodeledChains, texts: map[rules.Family]sourceText{},
 	}
-	source := sourceText{sourceName(path), bytes.Split(text, []byte("\n"))}
+	source := sourceText{sourceName(path), text}
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6, rules.Inet} {
 		side.texts[family] = source
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"golang.org/x/text/encoding/unicode"
@@ -58,8 +57,20 @@ func (side *diffSide) meetsFragments() bool {
 
 // sourceText is a file of rules.
 type sourceText struct {
-	name  string
-	lines [][]byte
+	name string
+	text []byte
+}
+
+// line returns the line with the number without the blanks around it. It returns false if there is
+// none. An index of the lines would need more memory than a text of short lines.
+func (t sourceText) line(number rules.Line) (string, bool) {
+	n := rules.Line(0)
+	for line := range bytes.Lines(t.text) {
+		if n++; n == number {
+			return string(bytes.TrimSpace(line)), true
+		}
+	}
+	return "", false
 }
 
 // load loads one side. otherSource is the source of the other side. other is the other side if it
@@ -179,7 +190,7 @@ func (s *system) loadSave(paths [2]string) (*diffSide, error) {
 		tables, err := save.Parse(family, name, bytes.NewReader(text))
 		faults = append(faults, err)
 		side.Ruleset.Tables = append(side.Ruleset.Tables, tables...)
-		side.texts[family] = sourceText{name, bytes.Split(text, []byte("\n"))}
+		side.texts[family] = sourceText{name, text}
 	}
 	side.name = strings.Join(names, ", ")
 	return side, errors.Join(faults...)
@@ -195,7 +206,7 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	source := sourceText{sourceName(path), bytes.Split(text, []byte("\n"))}
+	source := sourceText{sourceName(path), text}
 	side := &diffSide{
 		name: sourceName(path), Side: diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}},
 		logRedirect:    log.Redirect,
@@ -217,15 +228,17 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 	return side, nil
 }
 
-// readFile reads a text from a file, or from standard input. A text that begins with a byte order
-// mark, as Windows programs write it, is converted to UTF-8 without the mark.
+// readFile reads a text of at most maxInput bytes from a file, or from standard input. A text that
+// begins with a byte order mark, as Windows programs write it, is converted to UTF-8 without the
+// mark.
 func (s *system) readFile(path string) ([]byte, error) {
 	file, err := s.open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	return io.ReadAll(transform.NewReader(file, unicode.BOMOverride(transform.Nop)))
+	text := transform.NewReader(file, unicode.BOMOverride(transform.Nop))
+	return readAtMost(text, sourceName(path), maxInput())
 }
 
 // loadNamespace loads the kernel's rules.
@@ -281,10 +294,9 @@ func (side *diffSide) locate(step *rules.Step) string {
 		return "not a rule"
 	}
 	rule := step.Rule()
-	if text, ok := side.texts[step.Table.Family]; ok && rule.Line > 0 &&
-		int(rule.Line) <= len(text.lines) {
-		return fmt.Sprintf("%s:%d: %s", text.name, rule.Line,
-			shorten(string(bytes.TrimSpace(text.lines[rule.Line-1]))))
+	text := side.texts[step.Table.Family]
+	if line, ok := text.line(rule.Line); ok {
+		return fmt.Sprintf("%s:%d: %s", text.name, rule.Line, shorten(line))
 	}
 	where := chainName(*step)
 	if rule.Handle != 0 {

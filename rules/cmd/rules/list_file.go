@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"os"
 	"strings"
 	"unicode"
@@ -51,12 +49,9 @@ func readList(path string) ([]string, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	text, err := io.ReadAll(io.LimitReader(file, maxListFile+1))
+	text, err := readAtMost(file, path, maxListFile)
 	if err != nil {
 		return nil, err
-	}
-	if len(text) > maxListFile {
-		return nil, fmt.Errorf("%s: the file is larger than %d MiB", path, maxListFile>>20)
 	}
 	var elements []string
 	for line := range strings.Lines(string(text)) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -53,6 +54,19 @@ func (s *system) open(path string) (io.ReadCloser, error) {
 		return io.NopCloser(s.stdin), nil
 	}
 	return os.Open(path)
+}
+
+// readAtMost reads a text of at most limit bytes, which must be whole MiB. name is the name of the
+// text in errors.
+func readAtMost(r io.Reader, name string, limit int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(text)) > limit {
+		return nil, fmt.Errorf("%s: larger than %d MiB", name, limit>>20)
+	}
+	return text, nil
 }
 
 // sourceName returns the name of a file of [system.open] in messages.
