@@ -3,8 +3,10 @@ package nftlist_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -46,10 +48,17 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 		"many braces":      chainOf(strings.Repeat("{", many) + strings.Repeat("}", many)),
 		"nested elements": chainOf("tcp dport " + strings.Repeat("{ 1, ", many) +
 			strings.Repeat("}", many)),
-		"many elements":    chainOf("tcp dport { " + strings.Repeat("1, ", many) + "} drop"),
-		"many flags":       chainOf("ct state " + strings.Repeat("new,", many) + "new drop"),
-		"quotes":           chainOf(strings.Repeat(`"`, 2*many)),
-		"verdict maps":     mapsOf(many, "tcp dport vmap @m\n"),
+		"many elements": chainOf("tcp dport { " + strings.Repeat("1, ", many) + "} drop"),
+		"many flags":    chainOf("ct state " + strings.Repeat("new,", many) + "new drop"),
+		"quotes":        chainOf(strings.Repeat(`"`, 2*many)),
+		"verdict maps":  mapsOf(many, "tcp dport vmap @m\n"),
+		"address maps":  addressMapsOf(many),
+		"used empty sets": repeated("\tset s%[1]d {\n\t\ttype ipv4_addr\n\t}\n" +
+			"\tset r%[1]d {\n\t\ttype ipv4_addr\n\t}\n" +
+			"\tchain c%[1]d {\n\t\tip saddr @s%[1]d ip daddr @r%[1]d drop\n\t}\n"),
+		"unmodeled chains": repeated("}\ntable netdev t%d {\n" +
+			"\tchain c {\n\t\ttype filter hook ingress device lo priority 0; policy drop;\n\t}\n" +
+			"\tchain d {\n\t}\n\tchain e {\n\t}\n"),
 		"an anonymous map": chainOf("tcp dport vmap { " + strings.Repeat("1 : drop, ", many) + "}"),
 		"deep operations":  chainOf("meta mark" + strings.Repeat(" & 1", many) + " == 1 drop"),
 		"computations":     chainOf(strings.Repeat("jhash ", many) + "ip saddr mod 2 1 drop"),
@@ -60,12 +69,35 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 		text := texts[name]
 		t.Run(name, func(t *testing.T) {
 			boundOfReading.Check(t, "reading", func() {
-				_, err := nftlist.Parse("file", strings.NewReader(text))
+				l, err := nftlist.Parse("file", strings.NewReader(text))
+				if err == nil && len(l.UnmodeledChains) > 101 {
+					t.Errorf("%d unmodeled chains are listed", len(l.UnmodeledChains))
+				}
 				if tooMany := name == "many base chains"; tooMany != (err != nil) {
 					t.Errorf("error %v, want an error: %t", err, tooMany)
 				}
 			})
 		})
+	}
+}
+
+// TestLargeListing verifies that the size of a listing is limited, and that the error names the limit
+// and its cause.
+func TestLargeListing(t *testing.T) {
+	large := strings.NewReader(strings.Repeat("# no rules\n", 80<<20/11))
+	for _, tc := range []struct {
+		memory int64
+		want   string
+	}{
+		{256 << 20, "file: more than 512 KiB, which is the limit with the memory limit GOMEMLIMIT"},
+		{math.MaxInt64, "file: more than 64 MiB"},
+	} {
+		previous := debug.SetMemoryLimit(tc.memory)
+		_, err := nftlist.Parse("file", large)
+		debug.SetMemoryLimit(previous)
+		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("memory limit %d: error %v, want %s", tc.memory, err, tc.want)
+		}
 	}
 }
 
@@ -77,6 +109,18 @@ func mapsOf(many int, rule string) string {
 	}
 	return "table inet t {\n\tmap m {\n\t\ttype inet_service : verdict\n\t\telements = { " +
 		elements.String() + "}\n\t}\n\tchain c {\n" + strings.Repeat(rule, many) + "\t}\n}\n"
+}
+
+// addressMapsOf returns a listing with many elements in a map of addresses and many rules that use
+// it.
+func addressMapsOf(many int) string {
+	var elements strings.Builder
+	for i := range many {
+		fmt.Fprintf(&elements, "10.0.%d.%d : 10.1.1.1, ", i>>8, i&0xff)
+	}
+	return "table inet t {\n\tmap m {\n\t\ttype ipv4_addr : ipv4_addr\n\t\telements = { " +
+		elements.String() + "}\n\t}\n\tchain c {\n" +
+		strings.Repeat("dnat ip to ip saddr map @m\n", many) + "\t}\n}\n"
 }
 
 // FuzzTextWithinBudget verifies that there is no panic, that errors name the file, and that

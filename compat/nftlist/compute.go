@@ -115,13 +115,18 @@ func unpacked(f field) (field, bool) {
 }
 
 // lookupFields changes the fields to the form in which the elements of a set contain them, and
-// returns them. e contains the name of the set or its elements.
+// returns them. e contains the name of the set or its elements. It returns false for elements with
+// several fields of which one is a number in a part of a byte, such as tcp doff: nft lists wrong
+// values.
 func lookupFields(fields []field, e json.RawMessage) ([]field, bool) {
 	kind, _ := onlyMember(e)
 	if kind == "set" && len(fields) == 1 {
 		return fields, true
 	}
 	for i := range fields {
+		if kind == "set" && fields[i].bits != 0 && fields[i].parse == nil {
+			return nil, false
+		}
 		var ok bool
 		if fields[i], ok = unpacked(fields[i]); !ok {
 			return nil, false

@@ -17,6 +17,8 @@
 //   - Hours and dates, which depend on the time zone.
 //   - "fib ... oif 1", which compares with interface 1 (lo) or, in the output of nft -n, is the
 //     condition that a route exists.
+//   - Concatenations of a number in a part of a byte, such as tcp doff or ip version, in an anonymous
+//     set, for which nft lists wrong values.
 //   - In an inet table, the condition "meta nfproto" of a rule with "reject with tcp reset", "meta
 //     l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. A rule with reject
 //     is undecided for all packets, and the other rules are undecided for packets of the family
@@ -32,8 +34,9 @@
 // match fewer packets. The package reads what is listed.
 //
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
-// iptables-nft. In text, a comment or log prefix that contains a quote and a line break cannot be
-// distinguished from statements. In ip6 tables nft omits "ip6 nexthdr tcp" before "tcp dport". The
+// iptables-nft. Text does not show where a name ends: a comment, a log prefix, or the name of an
+// interface, a chain or a set can contain quotes, braces and line breaks, and look like statements,
+// elements or chains. If others than the reader of the listing can choose names, use JSON. In ip6 tables nft omits "ip6 nexthdr tcp" before "tcp dport". The
 // package reads it as "meta l4proto tcp", which differs for packets with extension headers.
 //
 //	listing, err := nftlist.Parse("ruleset.nft", file)

@@ -17,7 +17,8 @@ type Listing struct {
 	// packets at prerouting and output.
 	Undecided []string
 	// UnmodeledChains describes base chains that may affect packets and that Tables does not
-	// contain: chains at the hooks of a device, and chains of other families, such as bridge.
+	// contain: chains at the hooks of a device, and chains of other families, such as bridge. If
+	// there are very many, the last line is the number of further chains.
 	UnmodeledChains []string
 }
 
@@ -68,7 +69,11 @@ type reader struct {
 	rules       map[objectID][]ruleObject // of each chain
 	sets        map[objectID]setObject
 	changedSets map[string]bool // names of sets that an unsupported statement may change
-	isText      bool
+	// mayChangeAnySet reports whether there is an unsupported statement that may change any set.
+	mayChangeAnySet bool
+	isText          bool
+	// omitsElements is the result of mayOmitElements.
+	omitsElements bool
 }
 
 func newReader() *reader {
@@ -100,21 +105,21 @@ func (in *reader) listing() (*Listing, error) {
 	l := new(Listing)
 	var tables []nft.Table
 	var sets []*setBuilder
-	indexes := map[objectID]int{} // of tables
-	listed := map[objectID]bool{} // tables and chains
+	in.omitsElements = in.mayOmitElements()
+	dormant := map[objectID]bool{} // tables
+	indexes := map[objectID]int{}  // of tables
+	listed := map[objectID]bool{}  // tables and chains
 	for _, t := range in.tables {
 		key := objectID{t.Family, t.Name, ""}
 		if listed[key] {
 			return nil, fmt.Errorf("table %s %s is listed twice", t.Family, t.Name)
 		}
 		listed[key] = true
-		family, ok := families()[t.Family]
-		if !ok {
-			continue // see UnmodeledChains
-		}
 		flags := flagsOf(t.Flags)
-		if slices.Contains(flags, "dormant") {
-			continue
+		dormant[key] = slices.Contains(flags, "dormant")
+		family, ok := families()[t.Family]
+		if !ok || dormant[key] {
+			continue // see UnmodeledChains
 		}
 		l.Undecided = append(l.Undecided, undecidedFlags(t, flags)...)
 		indexes[key] = len(tables)
@@ -122,11 +127,15 @@ func (in *reader) listing() (*Listing, error) {
 		sets = append(sets, newSetBuilder(in, key))
 	}
 	for _, c := range in.chains {
-		i, base, err := in.placeChain(l, indexes, listed, c)
+		i, base, err := placeChain(indexes, listed, c)
 		if err != nil {
 			return nil, fmt.Errorf("chain %s %s %s: %w", c.Family, c.Table, c.Name, err)
 		}
-		if i >= 0 {
+		if i < 0 {
+			if !dormant[objectID{c.Family, c.Table, ""}] {
+				in.addUnmodeledChain(l, c)
+			}
+		} else {
 			tables[i].Chains = append(tables[i].Chains, nft.Chain{
 				Name: c.Name, Base: base, Rules: in.compile(c, sets[i]),
 			})
@@ -140,6 +149,9 @@ func (in *reader) listing() (*Listing, error) {
 	}
 	for i := range tables {
 		tables[i].Sets = sets[i].complete()
+	}
+	if more := len(l.UnmodeledChains) - maxSentences; more > 0 {
+		l.UnmodeledChains = append(l.UnmodeledChains[:maxSentences], fmt.Sprintf("%d more chains", more))
 	}
 	return l, in.decodeTables(l, tables)
 }
@@ -179,10 +191,9 @@ func (in *reader) decodeTables(l *Listing, tables []nft.Table) error {
 }
 
 // placeChain returns the index of the table to which a chain belongs, and the base of the chain.
-// For a chain that Tables does not contain it returns a negative index, and calls
-// addUnmodeledChain.
-func (in *reader) placeChain(
-	l *Listing, indexes map[objectID]int, listed map[objectID]bool, c chainObject,
+// For a chain that Tables does not contain it returns a negative index.
+func placeChain(
+	indexes map[objectID]int, listed map[objectID]bool, c chainObject,
 ) (int, *rules.Base, error) {
 	key := objectID{c.Family, c.Table, c.Name}
 	if listed[key] {
@@ -194,12 +205,10 @@ func (in *reader) placeChain(
 	}
 	i, ok := indexes[objectID{c.Family, c.Table, ""}]
 	if !ok {
-		in.addUnmodeledChain(l, c)
 		return -1, nil, nil
 	}
 	base, known, err := baseOf(c)
 	if err == nil && !known {
-		in.addUnmodeledChain(l, c)
 		return -1, nil, nil
 	}
 	return i, base, err
@@ -226,16 +235,20 @@ func flagsOf(flags json.RawMessage) []string {
 	return []string{string(flags)}
 }
 
-// addUnmodeledChain adds a chain to UnmodeledChains if it may affect packets: if it is a base chain
-// of a table that is not dormant, and has rules or the policy drop.
+// addUnmodeledChain adds a chain of a table that is not dormant to UnmodeledChains if it may affect
+// packets: if it is a base chain, and has rules or the policy drop. It records the sets that the
+// rules may change.
 func (in *reader) addUnmodeledChain(l *Listing, c chainObject) {
-	dormant := slices.ContainsFunc(in.tables, func(t tableObject) bool {
-		return t.Family == c.Family && t.Name == c.Table &&
-			slices.Contains(flagsOf(t.Flags), "dormant")
-	})
-	isEmpty := len(in.rules[objectID{c.Family, c.Table, c.Name}]) == 0 && c.Policy != "drop"
-	if c.Hook == nil || dormant || isEmpty {
+	list := in.rules[objectID{c.Family, c.Table, c.Name}]
+	if c.Hook == nil || len(list) == 0 && c.Policy != "drop" {
 		return
+	}
+	if _, isModeled := families()[c.Family]; isModeled { // other chains have other sets
+		for _, r := range list {
+			for _, s := range r.Statements {
+				in.recordChanges(s)
+			}
+		}
 	}
 	l.UnmodeledChains = append(l.UnmodeledChains,
 		fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))

@@ -136,6 +136,8 @@ var unknownRules = []string{
 	"limit rate 1/second meta hour 5 drop",
 	"tcp dport 80 limit rate 1/second counter meta hour 5 drop",
 	"meta l4proto icmp limit rate 1/second drop",
+	"tcp doff . tcp dport { 5 . 80 } drop",
+	"ip version . ip hdrlength { 4 . 5 } drop",
 }
 
 const ruleset = `table inet t {

@@ -181,21 +181,31 @@ func (c *compiler) formOfData(body json.RawMessage) string {
 	if json.Unmarshal(body, &object) != nil {
 		return ""
 	}
+	var name string
+	if json.Unmarshal(object.Data, &name) == nil && len(name) > 1 {
+		form, ok := c.sets.forms[name]
+		if !ok {
+			m, exists := c.sets.in.sets[objectID{c.sets.id.family, c.sets.id.table, name[1:]}]
+			if form = formOf(m.Elements); exists && len(m.Elements) == 0 {
+				form = "scalar"
+			}
+			c.sets.forms[name] = form
+		}
+		return form
+	}
 	var anonymous struct {
 		Set []json.RawMessage `json:"set"`
 	}
-	var name string
-	if json.Unmarshal(object.Data, &name) == nil && len(name) > 1 {
-		m, ok := c.sets.in.sets[objectID{c.sets.id.family, c.sets.id.table, name[1:]}]
-		if ok && len(m.Elements) == 0 {
-			return "scalar"
-		}
-		anonymous.Set = m.Elements
-	} else if json.Unmarshal(object.Data, &anonymous) != nil {
+	if json.Unmarshal(object.Data, &anonymous) != nil {
 		return ""
 	}
+	return formOf(anonymous.Set)
+}
+
+// formOf returns the form of the values of a map's elements; see formOfData.
+func formOf(elements []json.RawMessage) string {
 	form := ""
-	for _, e := range anonymous.Set {
+	for _, e := range elements {
 		element, _ := decodeElement(e, true)
 		switch kind, _ := onlyMember(element.data); {
 		case kind == "range" || kind == "prefix":

@@ -11,8 +11,8 @@ const (
 	// maxBaseChains is the maximum number of base chains of a family at a hook in the kernel
 	// (MAX_HOOK_COUNT).
 	maxBaseChains = 1024
-	// maxSentences is the maximum number of sentences about the order of chains. It keeps the
-	// output readable.
+	// maxSentences is the maximum number of sentences about the order of chains, and of lines about
+	// unmodeled chains. It keeps the output readable.
 	maxSentences = 100
 )
 

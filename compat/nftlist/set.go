@@ -19,6 +19,8 @@ type setBuilder struct {
 	named map[string]builtSet
 	// anonymous is the number of anonymous sets.
 	anonymous int
+	// forms contains the results of formOf for named maps.
+	forms map[string]string
 }
 
 // A builtSet is a named set with the types of its fields and values.
@@ -28,7 +30,7 @@ type builtSet struct {
 }
 
 func newSetBuilder(in *reader, id objectID) *setBuilder {
-	return &setBuilder{in: in, id: id, named: map[string]builtSet{}}
+	return &setBuilder{in: in, id: id, named: map[string]builtSet{}, forms: map[string]string{}}
 }
 
 // get returns a set or, if isMap is set, a map. It builds the set, unless the set is named and a
@@ -94,7 +96,7 @@ func (b *setBuilder) getNamed(
 		}
 		s.Timeout *= 1000 // in milliseconds
 	}
-	if s.UnknownReason == "" && !isWritten && b.in.mayOmitElements() {
+	if s.UnknownReason == "" && !isWritten && b.in.omitsElements {
 		s.UnknownReason = "set whose elements may not be listed"
 	}
 	if s.UnknownReason == "" {
@@ -112,7 +114,8 @@ func (b *setBuilder) getNamed(
 // unknown.
 func (b *setBuilder) complete() []nft.Set {
 	for i := range b.sets {
-		if s := &b.sets[i]; b.in.changedSets[s.Name] && !s.Anonymous {
+		s := &b.sets[i]
+		if !s.Anonymous && (b.in.mayChangeAnySet || b.in.changedSets[s.Name]) {
 			s.Elements, s.UnknownReason = nil, "set that an unsupported statement may change"
 		}
 	}

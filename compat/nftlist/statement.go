@@ -26,18 +26,57 @@ func (s *statement) UnmarshalJSON(object []byte) error {
 	return nil
 }
 
-// recordChanges records the names of the sets that an unsupported statement may change.
+// recordChanges records the names of the sets that an unsupported statement may change. readRule
+// has already recorded the names in an unknown statement of text.
 func (in *reader) recordChanges(s statement) {
-	if s.kind != "set" && s.kind != "map" {
-		return
+	var text string
+	switch {
+	case in.isText && s.kind == "" || onlyReadsSets(s.kind):
+	case s.kind != "":
+		in.recordMembers(s)
+	case json.Unmarshal([]byte(s.text), &text) == nil && s.text != "null":
+		scan := scanner{text: text}
+		for t := scan.next(); t.kind != endOfText; t = scan.next() {
+			in.recordNames([]token{t})
+		}
+	default:
+		in.mayChangeAnySet = true
 	}
-	var change struct {
-		Set string `json:"set"`
-		Map string `json:"map"`
+}
+
+// onlyReadsSets reports whether a kind of statement uses sets without changing them.
+func onlyReadsSets(kind string) bool {
+	switch kind {
+	case "match", "vmap", "mangle", "dnat", "snat", "masquerade", "redirect", "tproxy":
+		return true
 	}
-	if json.Unmarshal(s.body, &change) == nil {
-		in.changedSets[strings.TrimPrefix(change.Set, "@")] = true
-		in.changedSets[strings.TrimPrefix(change.Map, "@")] = true
+	return false
+}
+
+// recordNames records the names of sets among the tokens of an unknown statement.
+func (in *reader) recordNames(tokens []token) {
+	for _, token := range tokens {
+		if name, ok := strings.CutPrefix(token.text, "@"); ok {
+			in.changedSets[name] = true
+		}
+	}
+}
+
+// recordMembers records the names of sets in the members of a statement: texts that begin with @,
+// and the name of a meter.
+func (in *reader) recordMembers(s statement) {
+	decoder := json.NewDecoder(bytes.NewReader(s.body))
+	for {
+		next, err := decoder.Token()
+		if err != nil {
+			return
+		}
+		if text, ok := next.(string); ok {
+			name, isSet := strings.CutPrefix(text, "@")
+			if isSet || s.kind == "meter" {
+				in.changedSets[name] = true
+			}
+		}
 	}
 }
 

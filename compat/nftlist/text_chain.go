@@ -2,6 +2,7 @@ package nftlist
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -107,6 +108,8 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 		if err != nil {
 			return err
 		}
+		// Newer versions of nft write the number of elements as a comment.
+		s.tokens = slices.DeleteFunc(s.tokens, func(t token) bool { return t.kind == comment })
 		switch s.key() {
 		case "type", "typeof", "gc-interval", "policy", "auto-merge", "comment":
 		case "flags":

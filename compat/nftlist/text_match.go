@@ -10,16 +10,21 @@ import (
 func parseMatch(tokens []token, size int, left json.RawMessage) (int, statement) {
 	// Without an operator a comparison of flags, such as ct state, matches any of them.
 	op := "in"
-	switch tokens[size].text {
-	case "==", "!=", "<", ">", "<=", ">=", "!":
-		op = tokens[size].text
-		size++
+	if tokens[size].kind == word {
+		switch tokens[size].text {
+		case "==", "!=", "<", ">", "<=", ">=", "!":
+			op = tokens[size].text
+			size++
+		}
 	}
 	count, right := parseRight(tokens[size:])
 	if count == 0 {
 		return 0, statement{}
 	}
-	isEqual := tokens[size].isPunctuation("{") // without an operator, a set means ==
+	// Without an operator, a set means ==, and so does a | b: nft separates the flags of which any
+	// matches by commas.
+	kind, _ := onlyMember(right)
+	isEqual := kind == "set" || kind == "|"
 	size += count
 	if size+1 < len(tokens) && tokens[size].is("/") {
 		count, mask := parseRight(tokens[size+1:])

@@ -7,7 +7,8 @@ import (
 
 // readRule reads a rule. If it cannot parse a statement, the rest of the rule becomes a single
 // unknown statement. If the rest may belong to the statement before, the unknown statement contains
-// that statement too.
+// that statement too. This is also the case if a statement follows a verdict that ends the rule: nft
+// accepts no such rule, so that the verdict may be part of a name.
 func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	r := ruleObject{
 		Family: id.family, Table: id.table, Chain: id.name, Handle: s.handle, line: s.line(),
@@ -16,20 +17,24 @@ func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	if n := len(rest); n > 2 && rest[n-2].is("comment") && rest[n-1].kind == quoted {
 		r.Comment, rest = rest[n-1].text, rest[:n-2]
 	}
-	previous := rest
+	previous, isEnded := rest, false
 	for len(rest) > 0 {
 		size, parsed := parseStatement(rest)
-		if size == 0 {
-			if !isStart(rest[0]) && len(r.Statements) > 0 {
+		if size == 0 || isEnded {
+			if isEnded || !isStart(rest[0]) && len(r.Statements) > 0 {
 				rest, r.Statements = previous, r.Statements[:len(r.Statements)-1]
 			}
 			r.Statements = append(r.Statements, statement{text: t.textOf(rest)})
-			t.recordSets(rest)
+			t.in.recordNames(rest)
 			break
 		}
 		parsed.text = t.textOf(rest[:size])
 		r.Statements = append(r.Statements, parsed)
 		previous, rest = rest, rest[size:]
+		switch parsed.kind {
+		case "accept", "drop", "return", "jump", "goto":
+			isEnded = true
+		}
 	}
 	return r
 }
@@ -38,15 +43,6 @@ func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 func (t *textReader) textOf(tokens []token) string {
 	text := t.scan.text[tokens[0].offset:tokens[len(tokens)-1].end]
 	return strings.Join(strings.Fields(text), " ")
-}
-
-// recordSets records the sets that unknown statements name, because the statements may change them.
-func (t *textReader) recordSets(tokens []token) {
-	for _, token := range tokens {
-		if name, ok := strings.CutPrefix(token.text, "@"); ok {
-			t.in.changedSets[name] = true
-		}
-	}
 }
 
 // isStart reports whether a token always begins a statement. Such a token never belongs to the

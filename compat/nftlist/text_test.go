@@ -69,6 +69,20 @@ func TestTextOfStatements(t *testing.T) {
 		{"ip saddr . tcp dport { 1.1.1.1 . 80 } drop", "ip saddr 1.1.1.1 tcp dport 80 drop"},
 		{"limit rate over 10/second drop", "unknown(limit rate over 10/second burst 5 packets) drop"},
 		{`meta time "2024-01-01 00:00:00" drop`, `unknown(meta time "2024-01-01 00:00:00") drop`},
+		{`log prefix "x" accept log prefix "y" drop`, `counter unknown(accept log prefix "y" drop)`},
+		{"jump d counter", "unknown(jump d counter)"},
+		{"tcp dport 80 accept mystery", "tcp dport 80 unknown(accept mystery)"},
+		{"continue accept", "counter accept"},
+		// nft 1.0.6 lists these numbers for 5 . 80, and for both 4 . 5 and 4 . 6.
+		{
+			"tcp doff >> 4 . tcp dport { 0 . 1280 } drop",
+			"unknown(tcp doff >> 4 . tcp dport { 0 . 1280 }) drop",
+		},
+		{
+			"ip version >> 4 . ip hdrlength { 0 . 0 } drop",
+			"unknown(ip version >> 4 . ip hdrlength { 0 . 0 }) drop",
+		},
+		{`iifname "!=" drop`, `iifname "!=" drop`},
 		{`iifname "@s" drop`, `unknown(iifname "@s") drop`},
 		{`log prefix "a # b; c } d" level warn drop`, "counter drop"},
 		{"log prefix \"queue\" group 5 queue-threshold 5 drop", "counter drop"},
@@ -100,12 +114,44 @@ func TestTextOfStatements(t *testing.T) {
 func TestTextOfChangedSets(t *testing.T) {
 	for statement, want := range map[string]string{
 		"drop": "ip daddr @s accept",
-		"update @s { ip saddr limit rate 1/second } drop": "meta nfproto ipv4 unknown(ip daddr @s) accept",
+		"update @s { ip saddr limit rate 1/second } drop":                        "meta nfproto ipv4 unknown(ip daddr @s) accept",
+		"tcp dport 22 jump {\n\t\t\tupdate @s { ip saddr }\n\t\t\taccept\n\t\t}": "meta nfproto ipv4 unknown(ip daddr @s) accept",
 	} {
 		text := "table inet t {\n\tset s {\n\t\ttype ipv4_addr\n\t\telements = { 10.0.0.1 }\n\t}\n\n" +
 			"\tchain c {\n\t\tip daddr @s accept\n\t}\n\tchain d {\n\t\t" + statement + "\n\t}\n}\n"
 		if found := parsed(t, text); found[0].String() != want {
 			t.Errorf("%s: %s, want %s", statement, &found[0], want)
+		}
+	}
+}
+
+// TestJSONOfChangedSets is like TestTextOfChangedSets, for statements that nft does not represent as
+// objects, for sets that an old statement changes, and for chains that are not compared.
+func TestJSONOfChangedSets(t *testing.T) {
+	const unknown = "meta nfproto ipv4 unknown(ip daddr @s) accept"
+	for statement, want := range map[string]string{
+		`{"drop": null}`: "ip daddr @s accept",
+		`"jump {\n\t\tupdate @other { ip saddr }\n\t}"`: "ip daddr @s accept",
+		`"jump {\n\t\tupdate @s { ip saddr }\n\t}"`:     unknown,
+		`null`:                        unknown,
+		`{"a": null, "b": null}`:      unknown,
+		`{"meter": {"name": "s"}}`:    unknown,
+		`{"novel": {"of": ["@s"]}}`:   unknown,
+		`{"novel": {"of": "@other"}}`: "ip daddr @s accept",
+	} {
+		for _, hook := range []string{"input", "ingress"} {
+			text := `{"nftables": [
+				{"table": {"family": "inet", "name": "t"}},
+				{"set": {"family": "inet", "table": "t", "name": "s", "type": "ipv4_addr", "size": 65535, "elem": ["10.0.0.1"]}},
+				{"chain": {"family": "inet", "table": "t", "name": "c"}},
+				{"chain": {"family": "inet", "table": "t", "name": "d", "type": "filter", "hook": "` + hook + `", "prio": 0}},
+				{"rule": {"family": "inet", "table": "t", "chain": "c", "expr": [
+					{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": "@s"}}, {"accept": null}]}},
+				{"rule": {"family": "inet", "table": "t", "chain": "d", "expr": [` + statement + `]}}
+			]}`
+			if found := parsed(t, text); found[0].String() != want {
+				t.Errorf("%s at %s: %s, want %s", statement, hook, &found[0], want)
+			}
 		}
 	}
 }
@@ -146,6 +192,10 @@ func TestTextOfSets(t *testing.T) {
 		{
 			"type ipv4_addr\n\t\tcounter\n\t\telements = { 1.1.1.1 counter packets 1 bytes 2 comment \"x\" }",
 			"ip daddr @s drop", "ip daddr @s drop",
+		},
+		{
+			"type ipv4_addr\n\t\tsize 9\t# count 1\n\t\telements = { 1.1.1.1 }", "ip daddr @s drop",
+			"ip daddr @s drop",
 		},
 		{"type ipv4_addr", "ip daddr @other drop", "unknown(ip daddr @other) drop"},
 		// nft -t omits all elements.
