@@ -74,7 +74,7 @@ var controlPlanes = []controlPlane{
 					"interceptionMode": "TPROXY",
 					"proxyMetadata": map[string]any{
 						"ISTIO_META_DNS_CAPTURE": "true", "CAPTURE_ALL_DNS": "true",
-						"ISTIO_DUAL_STACK": "true",
+						"ISTIO_DUAL_STACK": "true", "ISTIO_EXCLUDE_INTERFACES": "ppp+,0tun",
 					},
 				},
 			},
