@@ -159,7 +159,7 @@ func FuzzList(f *testing.F) {
 			t.Fatal(err)
 		}
 		list, err := store.List()
-		if e, ok := list["a"]; ok == (err != nil) || ok && e.Redirect.Validate() != nil {
+		if e, ok := list["a"]; ok == (err != nil) || ok && (e.Redirect.Validate() != nil || e.Backend == "") {
 			t.Errorf("entries %+v, error %v, want either a valid entry or an error", list, err)
 		}
 	})
