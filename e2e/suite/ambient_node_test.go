@@ -239,10 +239,11 @@ func checkAmbientDisabled(t *testing.T, tc *testCluster) {
 		tc.ambient = false
 	}()
 	eventually(t, readyTimeout, "the node has no rules", func(ctx context.Context) error {
-		if tc.checkHostRules(ctx) == nil {
-			return errors.New("the node has rules for probes")
+		has, err := tc.hasHostRules(ctx)
+		if err == nil && has {
+			err = errors.New("the node has rules for probes")
 		}
-		return nil
+		return err
 	})
 	for _, p := range []*corev1.Pod{a, b} {
 		tc.mustHaveNoRules(t, p)

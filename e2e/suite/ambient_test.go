@@ -218,8 +218,8 @@ func checkAmbientUninstall(t *testing.T, tc *testCluster) {
 	for _, p := range pods {
 		tc.mustHaveNoRules(t, p)
 	}
-	if err := tc.checkHostRules(t.Context()); err == nil {
-		t.Error("the node has rules for probes after helm uninstall")
+	if has, err := tc.hasHostRules(t.Context()); has || err != nil {
+		t.Errorf("the node has rules for probes after helm uninstall: %t, error %v", has, err)
 	}
 	ipv4, _ := addresses(pods[1])
 	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Expected{Server: "b"})
@@ -227,11 +227,17 @@ func checkAmbientUninstall(t *testing.T, tc *testCluster) {
 	tc.mustStopZtunnel(t)
 }
 
+// hasHostRules reports whether the node has the rules for probes.
+func (tc *testCluster) hasHostRules(ctx context.Context) (bool, error) {
+	out, err := tc.onNode(ctx, "nft", "list", "tables")
+	return strings.Contains(out, "table inet sluice"), err
+}
+
 // checkHostRules returns an error unless the node has the rules for probes.
 func (tc *testCluster) checkHostRules(ctx context.Context) error {
-	out, err := tc.onNode(ctx, "nft", "list", "tables")
-	if err == nil && !strings.Contains(out, "table inet sluice") {
-		err = errors.New("the node's tables: " + out)
+	has, err := tc.hasHostRules(ctx)
+	if err == nil && !has {
+		err = errors.New("the node has no rules for probes")
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,57 @@ func checkRepair(t *testing.T, tc *testCluster) {
 	tc.mustCapture(t, pods[0], pods[1])
 	if tc.mustSandbox(t, a) != sandbox {
 		t.Error("the pod has a new sandbox: it was not repaired in place")
+	}
+}
+
+// hasExited reports whether the last run of a container that has ended, or the run before it,
+// exited with the code. The status of a pod contains no earlier runs.
+func hasExited(pod *corev1.Pod, container string, code int32) bool {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		for _, s := range []corev1.ContainerState{c.State, c.LastTerminationState} {
+			if c.Name == container && s.Terminated != nil && s.Terminated.ExitCode == code {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mustStartCaptured fails the test if the validation of a new pod has failed: a pod that starts
+// without rules is captured only after the agent has repaired it.
+func mustStartCaptured(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	for _, s := range pod.Status.InitContainerStatuses {
+		if s.Name == mesh.ValidationContainer && s.RestartCount > 0 {
+			t.Errorf("%s of %s has restarted %d times, want 0: the pod started without rules", s.Name,
+				pod.Name, s.RestartCount)
+		}
+	}
+}
+
+// TestHasExited tests statuses of a container that ran twice.
+func TestHasExited(t *testing.T) {
+	exited := func(code int32) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	for _, row := range []struct {
+		now, last corev1.ContainerState
+		want      bool
+	}{
+		{exited(0), exited(126), true},
+		{exited(126), corev1.ContainerState{}, true},
+		{running, exited(126), true},
+		{exited(0), corev1.ContainerState{}, false},
+		{exited(1), exited(0), false},
+	} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{
+			{Name: "other", State: exited(126)},
+			{Name: mesh.ValidationContainer, State: row.now, LastTerminationState: row.last},
+		}}}
+		if got := hasExited(pod, mesh.ValidationContainer, 126); got != row.want {
+			t.Errorf("state %+v, last state %+v: %t, want %t", row.now, row.last, got, row.want)
+		}
 	}
 }
 

@@ -191,4 +191,7 @@ func checkInvalidAnnotation(t *testing.T, tc *testCluster) {
 		}
 		return nil
 	})
+	if s, err := tc.sandbox(t.Context(), a); !errors.Is(err, errNoSandbox) {
+		t.Errorf("sandbox %+v, error %v; want no ready sandbox", s, err)
+	}
 }

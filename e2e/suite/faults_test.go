@@ -51,6 +51,7 @@ func checkAgentKilled(t *testing.T, tc *testCluster) {
 	})
 	signal("KILL")
 	a = tc.waitReady(t, a)
+	mustStartCaptured(t, a)
 	tc.mustCapture(t, a, b)
 	if lines := tc.warnings(t.Context(), a); strings.Contains(strings.Join(lines, " "),
 		"FailedCreatePodSandBox") {
@@ -138,7 +139,7 @@ func checkReboot(t *testing.T, tc *testCluster) {
 	t.Logf("the node is ready after %s", time.Since(begin).Round(time.Millisecond))
 	for i, p := range pods {
 		pods[i] = tc.waitRestarted(t, p, begin)
-		if err := checkFailed(pods[i], mesh.ValidationContainer, 126); err == nil {
+		if hasExited(pods[i], mesh.ValidationContainer, 126) {
 			t.Errorf("%s started without rules", p.Name)
 		}
 	}

@@ -143,7 +143,11 @@ func (o *outage) restartClients(t *testing.T) {
 // mustCaptureAgain fails the test unless the restarted pod is captured.
 func (o *outage) mustCaptureAgain(t *testing.T) {
 	t.Helper()
-	o.mustCapture(t, o.waitRestarted(t, o.a, o.begin), o.b)
+	a := o.waitRestarted(t, o.a, o.begin)
+	if hasExited(a, mesh.ValidationContainer, 126) {
+		t.Error("the new sandbox started without rules")
+	}
+	o.mustCapture(t, a, o.b)
 }
 
 func checkAPIServerUnavailable(t *testing.T, tc *testCluster) {

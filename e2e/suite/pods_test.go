@@ -86,13 +86,15 @@ func (tc *testCluster) create(t *testing.T, pods ...*corev1.Pod) {
 	}
 }
 
-// run creates pods, waits until all are ready, and returns their current objects.
+// run creates pods, waits until all are ready, and returns their current objects. The test fails if
+// a pod of the mesh starts without rules.
 func (tc *testCluster) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
 	t.Helper()
 	tc.create(t, pods...)
 	ready := make([]*corev1.Pod, len(pods))
 	for i, p := range pods {
 		ready[i] = tc.waitReady(t, p)
+		mustStartCaptured(t, ready[i])
 	}
 	return ready
 }

@@ -24,6 +24,9 @@ func (tc *testCluster) crictl(ctx context.Context, args ...string) (string, erro
 	return tc.onNode(ctx, append([]string{"crictl", "--timeout", "1m"}, args...)...)
 }
 
+// errNoSandbox is the error of a pod without a ready sandbox.
+var errNoSandbox = errors.New("no ready sandbox")
+
 // sandbox returns the newest sandbox of a pod.
 func (tc *testCluster) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, error) {
 	ids, err := tc.crictl(ctx, "pods", "--quiet", "--no-trunc", "--latest", "--state", "ready",
@@ -33,7 +36,7 @@ func (tc *testCluster) sandbox(ctx context.Context, pod *corev1.Pod) (sandbox, e
 	}
 	id := strings.TrimSpace(ids)
 	if id == "" {
-		return sandbox{}, errors.New("pod " + pod.Name + " has no sandbox")
+		return sandbox{}, fmt.Errorf("pod %s: %w", pod.Name, errNoSandbox)
 	}
 	text, err := tc.crictl(ctx, "inspectp", id)
 	if err != nil {

@@ -3,6 +3,7 @@ package suite_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,12 @@ func checkBurst(t *testing.T, tc *testCluster) {
 			((elapsed - tc.plainBurst) / burstSize).Round(time.Microsecond))
 	}
 	t.Logf("memory of the agent: %s", tc.agentMemory(t))
+	// The agent may have repaired pods that started without rules, but it writes no records.
+	records, err := tc.onNode(t.Context(), "sh", "-c", fmt.Sprintf(
+		`cat /run/sluice-cni/attachments/*.json | grep '"namespace":"%s"' | grep -c '"outcome":"redirect"'`, ns))
+	if strings.TrimSpace(records) != strconv.Itoa(burstSize) {
+		t.Errorf("ADD redirected %q pods, want %d (error %v)", records, burstSize, err)
+	}
 	tc.mustAllHaveRules(t)
 	tc.endBurst(t, ns)
 }
@@ -74,7 +81,6 @@ func (tc *testCluster) mustAllHaveRules(t *testing.T) {
 			done; true`)
 		count := strings.Count(out, "\n")
 		if err == nil && count < burstSize {
-			// The test does not wait, because the agent would repair the pods without rules.
 			t.Fatalf("%d of %d pods have rules", count, burstSize)
 		}
 		if err == nil && count > burstSize {

@@ -101,14 +101,14 @@ func (tc *testCluster) removeAgent(t *testing.T) {
 	}
 }
 
-// mustNotStart waits until an ADD of the pod fails, and fails the test unless the plugin's log
+// mustNotStart waits until an ADD of the pod fails twice, and fails the test unless the plugin's log
 // contains the reason and no sandbox of the pod is ready.
 func (o *outage) mustNotStart(t *testing.T, reason string) {
 	t.Helper()
-	eventually(t, readyTimeout, "an ADD fails", func(context.Context) error {
+	eventually(t, readyTimeout, "two ADDs fail", func(context.Context) error {
 		output := o.failedADDs(t)
-		if len(output) == 0 {
-			return errors.New("no failed ADD")
+		if len(output) < 2 {
+			return fmt.Errorf("%d failed ADDs", len(output))
 		}
 		for _, part := range []string{unreadableMessage(o.a), reason, "API server"} {
 			if !strings.Contains(output[0], part) {
@@ -117,8 +117,8 @@ func (o *outage) mustNotStart(t *testing.T, reason string) {
 		}
 		return nil
 	})
-	if now, err := o.sandbox(t.Context(), o.a); err == nil {
-		t.Errorf("the pod has a ready sandbox: %+v", now)
+	if now, err := o.sandbox(t.Context(), o.a); !errors.Is(err, errNoSandbox) {
+		t.Errorf("sandbox %+v, error %v; want no ready sandbox", now, err)
 	}
 }
 
