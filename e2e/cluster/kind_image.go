@@ -97,8 +97,8 @@ func (k *kindCluster) pipe(
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	err = errors.Join(write(in), in.Close())
-	return withOutput(output.Bytes(), errors.Join(err, cmd.Wait()))
+	err = errors.Join(write(in), in.Close(), cmd.Wait()) // then the output is complete
+	return withOutput(output.Bytes(), err)
 }
 
 // withBuildHint adds a hint to an error from pulling the node image: how to build a node image

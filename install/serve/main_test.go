@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/servetest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -64,7 +65,7 @@ type testEnv struct {
 }
 
 // socket returns the path of a socket that does not exist yet.
-func socket(t testing.TB) string { return agent.SocketIn(filepath.Join(t.TempDir(), "run")) }
+func socket(t testing.TB) string { return agent.SocketIn(filepath.Join(agenttest.TempDir(t), "run")) }
 
 // start starts a server, and returns when it listens.
 func start(t testing.TB, path string, o serve.Options) *testEnv {

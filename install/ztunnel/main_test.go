@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
@@ -30,7 +31,7 @@ type testEnv struct {
 	stop  func()
 }
 
-func socket(t testing.TB) string { return filepath.Join(t.TempDir(), "run", "ztunnel.sock") }
+func socket(t testing.TB) string { return filepath.Join(agenttest.TempDir(t), "run", "ztunnel.sock") }
 
 func start(t testing.TB, path string) *testEnv {
 	t.Helper()

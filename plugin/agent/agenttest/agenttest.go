@@ -2,17 +2,35 @@ package agenttest
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
+// TempDir returns a directory for sockets, which is removed at the end of the test. Unlike that of
+// [testing.T.TempDir], its path does not contain the name of the test: a path of a socket has at
+// most 107 bytes.
+func TempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 // Listen creates a socket and returns its path. It accepts one connection after the other, calls
 // serve for each, and then closes the connection.
 func Listen(t testing.TB, serve func(*net.UnixConn)) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "s")
+	path := filepath.Join(TempDir(t), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
