@@ -23,10 +23,19 @@ func (r *ruleReader) readAddress(flag word, not bool) {
 		r.fail(w, "a single address after a !")
 		return
 	}
-	if r.header.lastList = w; strings.Count(w.text, ",") >= maxSize/headerSize {
-		r.size = maxSize + 1
-		r.failSize()
-		return
+	switch count := strings.Count(w.text, ","); {
+	case not:
+		r.header.negated = w
+	case count > 0:
+		r.header.lastList = w
+		if count >= maxSize/headerSize {
+			r.size = maxSize + 1
+			r.failSize()
+			return
+		}
+	}
+	if r.header.negated.raw != "" && r.header.lastList.raw != "" {
+		r.failLate(r.header.negated, "no negated address beside a list of addresses")
 	}
 	for text := range strings.SplitSeq(w.text, ",") {
 		*matches = append(*matches, r.addressMatch(flag, w, text, side, not))
@@ -56,10 +65,8 @@ func (r *ruleReader) addressMatch(
 		bits, ok = r.maskBits(mask, a.BitLen())
 	}
 	switch {
-	case !ok && r.header.addressErr == nil:
-		r.header.addressErr = r.errorAt(w, "%s", r.expectedAddress())
-		return nil
 	case !ok:
+		r.failLate(w, "%s", r.expectedAddress())
 		return nil
 	case bits < 0:
 		return unknownHeaderMatch(flag, not, word{raw: text})

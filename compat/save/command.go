@@ -90,6 +90,9 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	if c.base == nil {
 		return p.errorAt(words[1], "a built-in chain: only these have a policy")
 	}
+	if p.table().Name == "nat" && words[2].is("DROP") { // iptables-restore accepts it in ":OUTPUT DROP"
+		return p.errorAt(words[2], "the policy ACCEPT: -P sets no other in table nat")
+	}
 	return p.setPolicy(c, words[2])
 }
 
@@ -170,7 +173,7 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 			}
 		}
 	}
-	parsed, merged, err := p.readRule(words, hits)
+	parsed, merged, err := p.readRule(c, words, hits)
 	if err != nil {
 		return err
 	}
@@ -218,6 +221,11 @@ func (p *parser) deleteRules(c *chain, given []rules.Rule, words []word) *Syntax
 		}
 		w := words[0]
 		w.raw = rawText(words)
+		if c.merged {
+			const want = "a rule of chain %s as a whole: a rule with more than %d combinations of " +
+				"addresses is read as a single rule"
+			return p.errorAt(w, want, c.name, maxCombinations)
+		}
 		return p.errorAt(w, "a rule of chain %s", c.name)
 	}
 	return nil

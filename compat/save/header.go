@@ -14,11 +14,12 @@ type header struct {
 	// source and destination contain a match for each address of a list. An empty list and a nil
 	// match mean any address.
 	source, destination []rules.Match
-	lastList            word // the last list of addresses
+	lastList, negated   word // the last list of addresses, and the last negated address
 	protocol, fragment  rules.Match
 	otherFamily         bool // the rule is for the other family
-	// addressErr is the first error in an address. It is no error if the rule is for the other family.
-	addressErr *SyntaxError
+	// lateErr is the first error that iptables finds after it has read the options, for example in an
+	// address. It is no error if the rule is for the other family.
+	lateErr *SyntaxError
 }
 
 // Bits of header.given.
@@ -161,6 +162,11 @@ func (r *ruleReader) readInterface(flag word, not bool) {
 		match, bit = &r.header.out, givenOut
 	}
 	r.recordOnce(flag, bit)
+	if base := r.chain.base; base != nil && (base.Hook == rules.Output && !out ||
+		base.Hook == rules.Postrouting && !out || base.Hook == rules.Prerouting && out ||
+		base.Hook == rules.Input && out) {
+		r.failLate(flag, "no such option in chain %s, whose packets have no such interface", r.chain.name)
+	}
 	const want = "an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches" +
 		" a prefix"
 	w := r.value(want, &not)

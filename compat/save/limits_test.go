@@ -120,6 +120,12 @@ func TestParseRejectsNumbersOfMergedRules(t *testing.T) {
 			t.Errorf("%s: error %v, want %s", command, err, want)
 		}
 	}
+	_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n-A OUTPUT "+many+
+		"-D OUTPUT -s 10.0.0.1 -j DROP\nCOMMIT\n"))
+	const want = "want a rule of chain OUTPUT as a whole: a rule with more than 4096 combinations of addresses is read as a single rule"
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
 	tables := parse(t, rules.IPv4, "*filter\n-A OUTPUT "+many+"-I OUTPUT -j RETURN\n-D OUTPUT "+
 		many+"COMMIT\n")
 	if list := tables[0].Chain("OUTPUT").Rules; len(list) != 1 ||

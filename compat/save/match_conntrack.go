@@ -51,11 +51,12 @@ func (r *moduleReader) matchConntrack() []rules.Match {
 		set := r.bitSet(w, statusBits, want)
 		return []rules.Match{rules.MatchStatus{Not: o.not, Status: rules.Status(set)}}
 	case "--ctdir":
+		r.rejectNegation(o.flag, o.not)
 		reply := strings.EqualFold(w.text, "REPLY")
 		if !reply && !strings.EqualFold(w.text, "ORIGINAL") {
 			r.fail(w, "a direction: ORIGINAL or REPLY")
 		}
-		return []rules.Match{rules.MatchDirection{Reply: reply != o.not}}
+		return []rules.Match{rules.MatchDirection{Reply: reply}}
 	}
 	return r.unknownConnection()
 }

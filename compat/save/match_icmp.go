@@ -134,7 +134,7 @@ func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpNa
 	m.Not = o.not
 	values, ok := icmpValues(o.values[0].text, names)
 	if !ok {
-		r.fail(o.values[0], "a type of ICMP: its name, its number, or TYPE/CODE")
+		r.fail(o.values[0], "a type of ICMP: its name, its number, TYPE/CODE or TYPE/FIRST:LAST")
 		return nil
 	}
 	if !m.V6 && values.First>>8 == anyICMP {
@@ -147,7 +147,8 @@ func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpNa
 	return []rules.Match{m}
 }
 
-// icmpValues parses a name, or the number of a type with an optional code. A name may be
+// icmpValues parses a name, or the number of a type with an optional code or range of codes, of
+// which iptables-save prints only the first. A name may be
 // abbreviated if the abbreviation is unambiguous.
 func icmpValues(text string, names []icmpName) (rules.Range[uint16], bool) {
 	var found []icmpName
@@ -167,8 +168,14 @@ func icmpValues(text string, names []icmpName) (rules.Range[uint16], bool) {
 	if !hasCode {
 		return rules.Range[uint16]{First: uint16(t) << 8, Last: uint16(t)<<8 | 0xff}, ok
 	}
-	code, okCode := number(second, 8)
-	return rules.Single(uint16(t)<<8 | uint16(code)), ok && okCode
+	firstText, lastText, isRange := strings.Cut(second, ":")
+	if !isRange {
+		lastText = firstText
+	}
+	code, okCode := number(firstText, 8)
+	last, okLast := number(lastText, 8)
+	codes := rules.Range[uint16]{First: uint16(t)<<8 | uint16(code), Last: uint16(t)<<8 | uint16(last)}
+	return codes, ok && okCode && okLast && code <= last
 }
 
 // addICMP writes the match icmp or icmp6 for one type, with one code or all codes.

@@ -42,8 +42,11 @@ func (r *moduleReader) matchAddrType() []rules.Match {
 func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 	var set rules.AddrTypeSet
 	for text := range strings.SplitSeq(w.text, ",") {
-		t, err := rules.ParseAddrType(text)
-		if err != nil {
+		t := rules.AddrType(0)
+		for t <= rules.ResolvedType && !strings.HasPrefix(t.String(), strings.ToLower(text)) {
+			t++ // like iptables, take the first type that begins with the text
+		}
+		if t > rules.ResolvedType || text == "" {
 			r.fail(w, "types of addresses: a list of UNSPEC, UNICAST, LOCAL, BROADCAST, ANYCAST, "+
 				"MULTICAST, BLACKHOLE, UNREACHABLE, PROHIBIT, THROW, NAT and XRESOLVE")
 			return 0

@@ -46,9 +46,9 @@ func (r *moduleReader) matchOwner() []rules.Match {
 
 // ids parses the number of a user or group, or a range of numbers. A name makes the match unknown.
 func (r *moduleReader) ids(w word) []rules.IDRange {
-	from, to, isRange := strings.Cut(w.text, "-")
-	if !isRange {
-		to = from
+	from, to := w.text, w.text
+	if i := strings.IndexAny(w.text, "-:"); i >= 0 {
+		from, to = w.text[:i], w.text[i+1:]
 	}
 	first, firstValid := number(from, 32)
 	last, lastValid := number(to, 32)

@@ -369,6 +369,43 @@ func TestParseErrors(t *testing.T) {
 			`f:2:14: "CONNMARK": want one of --save-mark, --restore-mark, --set-xmark, --set-mark, --and-mark, --or-mark, --xor-mark after it`,
 		},
 		{
+			rule("-s 10.0.0.1,10.0.0.2 ! -d 10.0.0.0/8"),
+			`f:2:37: "10.0.0.0/8": want no negated address beside a list of addresses`,
+		},
+		{
+			rule("! -s 10.0.0.1 -d 10.0.0.1,10.0.0.2"),
+			`f:2:16: "10.0.0.1": want no negated address beside a list of addresses`,
+		},
+		{
+			rule("-i lo"),
+			`f:2:11: "-i": want no such option in chain OUTPUT, whose packets have no such interface`,
+		},
+		{
+			"*nat\n-A INPUT -o lo\nCOMMIT",
+			`f:2:10: "-o": want no such option in chain INPUT, whose packets have no such interface`,
+		},
+		{
+			"*nat\n-A PREROUTING ! -o lo\nCOMMIT",
+			`f:2:17: "-o": want no such option in chain PREROUTING, whose packets have no such interface`,
+		},
+		{rule("-j INPUT"), `f:2:14: "INPUT": want a target or a chain that is not built in`},
+		{rule("-g INPUT"), `f:2:14: "INPUT": want a target or a chain that is not built in`},
+		{rule("-m conntrack ! --ctdir ORIGINAL"), `f:2:26: "--ctdir": want no ! before this option`},
+		{
+			"*nat\n-P OUTPUT DROP\nCOMMIT",
+			`f:2:11: "DROP": want the policy ACCEPT: -P sets no other in table nat`,
+		},
+		{rule("-m conntrack --ctstate NEW,"), `f:2:34: "NEW,": want states: a list of NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED, SNAT and DNAT`},
+		{rule("-p tcp --tcp-flags SY SYN"), `f:2:30: "SY": want flags: a list of SYN, ACK, FIN, RST, URG and PSH, or ALL or NONE`},
+		{
+			rule("-m addrtype --dst-type LOCAL,"),
+			`f:2:34: "LOCAL,": want types of addresses: a list of UNSPEC, UNICAST, LOCAL, BROADCAST, ANYCAST, MULTICAST, BLACKHOLE, UNREACHABLE, PROHIBIT, THROW, NAT and XRESOLVE`,
+		},
+		{
+			rule("-p icmp --icmp-type 3/3:1"),
+			`f:2:31: "3/3:1": want a type of ICMP: its name, its number, TYPE/CODE or TYPE/FIRST:LAST`,
+		},
+		{
 			rule("! -s 10.0.0.1,10.0.0.2"),
 			`f:2:16: "10.0.0.1,10.0.0.2": want a single address after a !`,
 		},

@@ -10,6 +10,7 @@ import (
 // A ruleReader reads the words of one rule.
 type ruleReader struct {
 	*parser
+	chain *chain       // the chain of the rule
 	words []word       // the words that are not read yet
 	err   *SyntaxError // the first error
 
@@ -20,17 +21,17 @@ type ruleReader struct {
 	hits    rules.Hits
 }
 
-// readRule parses the words of a rule after the name of its chain. A rule with a list of addresses
+// readRule parses the words of a rule of the chain after the chain's name. A rule with a list of addresses
 // results in several rules. A rule for the other family results in no rule. merged reports whether
 // one rule represents several combinations of addresses. hits is the counter before the command, or
 // nil.
 func (p *parser) readRule(
-	words []word, hits *rules.Hits,
+	c *chain, words []word, hits *rules.Hits,
 ) (parsed []rules.Rule, merged bool, _ *SyntaxError) {
 	if len(words) > maxRuleWords {
 		return nil, false, p.errorAt(words[maxRuleWords], "at most %d words in a rule", maxRuleWords)
 	}
-	r := ruleReader{parser: p, words: words}
+	r := ruleReader{parser: p, chain: c, words: words}
 	if hits != nil {
 		r.hits, r.header.given = *hits, givenCounters
 	}
@@ -41,7 +42,7 @@ func (p *parser) readRule(
 		return nil, false, nil
 	}
 	if r.err == nil {
-		r.err = r.header.addressErr
+		r.err = r.header.lateErr
 	}
 	matches, actions := r.conditions()
 	// The kernel counts the matching packets before it runs the target.
@@ -91,6 +92,13 @@ func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action
 		}
 	}
 	return matches, actions
+}
+
+// failLate is like fail, for an error that iptables finds after it has read the options.
+func (r *ruleReader) failLate(w word, format string, args ...any) {
+	if r.header.lateErr == nil {
+		r.header.lateErr = r.errorAt(w, format, args...)
+	}
 }
 
 // fail records an error at the word, unless an error is already recorded.

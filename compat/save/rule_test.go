@@ -152,6 +152,16 @@ var ruleCases = []ruleCase{
 		"mangle", "-m owner --uid-owner 7-9 ! --gid-owner 3",
 		"meta skuid 7-9 meta skgid != 3 counter",
 	},
+	{"mangle", "-m owner --uid-owner 7:9", "meta skuid 7-9 counter"},
+	{"mangle", "-m conntrack --ctstate EST,rel", "ct state established,related counter"},
+	{"mangle", "-m state --state N", "ct state new counter"},
+	{"mangle", "-m conntrack --ctstatus AS,S", "ct status seen-reply,assured counter"},
+	{"filter", "-m addrtype --dst-type LOC", "fib daddr type local counter"},
+	{"filter", "-m addrtype --dst-type B,UNI", "fib daddr type { unicast, broadcast } counter"},
+	{
+		"filter", "-p tcp --tcp-flags SYN,,ACK NONE",
+		"tcp flags & (syn | ack) == 0x0 counter",
+	},
 	{"mangle", "-m owner --socket-exists", "meta skuid 0-4294967295 counter"},
 	{"mangle", "-m owner ! --socket-exists", "meta skuid != 0-4294967295 counter"},
 	{
@@ -666,6 +676,15 @@ func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
 		if diff := cmp.Diff([]rules.Action{rules.Count{}}, r.Actions); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", rule, diff)
 		}
+	}
+}
+
+// iptables-save prints only the first code of a range.
+func TestParseRangeOfCodes(t *testing.T) {
+	r := parsedRule(t, ruleCase{table: "filter", rule: "-p icmp --icmp-type 3/1:3"})
+	const want = "meta l4proto icmp icmp type . code 3 . 1-3 . 3 counter"
+	if got := r.String(); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

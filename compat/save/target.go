@@ -12,9 +12,13 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 	isGoto := flag.raw == "-g" || flag.raw == "--goto"
 	name := r.next("a target or a chain")
 	target := targetNamed(name.text)
-	isChain := r.table().chainByName[name.text] != nil
+	to := r.table().chainByName[name.text]
+	isChain := to != nil
 	switch {
 	case target != nil && !isGoto:
+	case isChain && to.base != nil:
+		r.fail(name, "a target or a chain that is not built in")
+		return
 	case isChain:
 		jump := rules.Jump{Chain: name.text, Goto: isGoto}
 		target = &extension{target: func(*moduleReader) rules.Action { return jump }}

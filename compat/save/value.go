@@ -86,12 +86,19 @@ type namedBits struct {
 }
 
 // bitSet parses names separated by commas, and returns the union of their bits. want describes the
-// expected text in errors.
+// expected text in errors. Like iptables, it accepts abbreviated names of states and status bits,
+// which all differ in the first letter, and empty names of TCP flags.
 func (r *moduleReader) bitSet(w word, names []namedBits, want string) uint8 {
 	var set uint8
 	for text := range strings.SplitSeq(w.text, ",") {
 		name := strings.ToUpper(text)
-		i := slices.IndexFunc(names, func(n namedBits) bool { return n.name == name })
+		isFlags := &names[0] == &flagBits[0]
+		if isFlags && name == "" {
+			continue
+		}
+		i := slices.IndexFunc(names, func(n namedBits) bool {
+			return n.name == name || !isFlags && name != "" && strings.HasPrefix(n.name, name)
+		})
 		if i < 0 {
 			r.fail(w, "%s", want)
 			return 0
