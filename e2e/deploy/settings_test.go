@@ -418,9 +418,7 @@ func TestRejectedValues(t *testing.T) {
 			"logging: {level: loud}",
 			`logging.level "loud": must be debug, info, warn, error, fatal, none`,
 		},
-		{"serve: null", "values.serve: must not be null; omit it for the default"},
 		{"cni: {audit: null}", "/cni/audit"},
-		{"global: {logging: null}", "values.global.logging: must not be null"},
 		{
 			"{backend: legacy, repair: {tag: a}, global: {nativeNftables: true}}",
 			"\n  values.backend legacy: contradicts",

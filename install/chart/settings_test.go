@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
 var update = flag.Bool("update", false,
-	"write files/settings.yaml and the tables of README.md from the tables in Go")
+	"write the generated files and the tables of README.md from values.yaml and the tables in Go")
 
 // TestRejectionsFollowTheTable checks that the chart rejects variables under the key env that have
 // their own key, must not be changed, or have no effect.
@@ -45,6 +46,22 @@ func TestRejectionsFollowTheTable(t *testing.T) {
 		fmt.Fprintf(&want, "  %s: %q\n", r.Env, r.Reason)
 	}
 	compare(t, "files/settings.yaml", []byte(want.String()))
+}
+
+// TestDefaultsFollowValues checks that files/defaults.yaml contains the values of values.yaml, which
+// templates cannot read. It omits fields that Kubernetes defines: null removes them from the
+// objects.
+func TestDefaultsFollowValues(t *testing.T) {
+	var values map[string]any
+	load(t, "values.yaml", &values)
+	delete(values, "resources")
+	delete(values, "updateStrategy")
+	text, err := yaml.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const comment = "# Generated from values.yaml; see settings_test.go.\n"
+	compare(t, "files/defaults.yaml", append([]byte(comment), text...))
 }
 
 func TestReadmeHasTheTable(t *testing.T) {
@@ -98,7 +115,7 @@ func compare(t *testing.T, name string, want []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs from the table; go test ./install/chart -update rewrites it (-table +file):\n%s",
+		t.Errorf("%s differs; go test ./install/chart -update rewrites it (-generated +file):\n%s",
 			name, diff)
 	}
 }

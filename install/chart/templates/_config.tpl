@@ -1,4 +1,4 @@
-{{/* sluice.config returns the settings of the agent that depend on values, as environment variables. It omits empty values: the agent then uses its default. */}}
+{{/* sluice.config returns the settings of the agent that depend on values, as environment variables. It omits empty values: the agent then uses its default. No value is null; see sluice.setDefaults. */}}
 {{- define "sluice.config" -}}
 {{- $config := dict
   "CNI_CONF_NAME" .cniConfFileName

@@ -90,8 +90,7 @@ sluice.refuse fails if values are not supported. The error names each such value
   "audit.interval" (list $v.audit.interval "24h") "resyncInterval" (list $v.resyncInterval "24h")
   "uninstallTimeout" (list $v.uninstallTimeout "24h") -}}
 {{- $time := include "sluice.milliseconds" (first $setting) | float64 -}}
-{{- $given := not (kindIs "invalid" (first $setting)) -}}
-{{- if and $given (or (lt $time 100.0) (gt $time (include "sluice.milliseconds" (last $setting) | float64))) -}}
+{{- if or (lt $time 100.0) (gt $time (include "sluice.milliseconds" (last $setting) | float64)) -}}
 {{- $errors = append $errors (printf "%s %v: must be a duration from 100ms to %s" $key (first $setting) (last $setting)) -}}
 {{- end -}}
 {{- end -}}
@@ -130,22 +129,6 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- end -}}
 {{- if $errors -}}
 {{- fail (printf "unsupported values:\n  values.%s" (join "\n  values." $errors)) -}}
-{{- end -}}
-{{- end -}}
-
-{{/* sluice.refuseNull fails if values that the templates need are null. The error names each of them. */}}
-{{- define "sluice.refuseNull" -}}
-{{- $v := . -}}
-{{- $errors := list -}}
-{{- range $key := list "ambient" "audit" "counterMetrics" "daemonSetLabels" "dashboard" "global" "image" "logging" "networkPolicy" "podAnnotations"
-  "podLabels" "podMonitor" "prometheusRule" "repair" "resourceQuotas" "serve" "terminationGracePeriodSeconds" "uninstallHook" -}}
-{{- if kindIs "invalid" (index $v $key) -}}{{- $errors = append $errors $key -}}{{- end -}}
-{{- end -}}
-{{- range $key := list "hub" "logging" "networkPolicy" -}}
-{{- if and $v.global (kindIs "invalid" (index $v.global $key)) -}}{{- $errors = append $errors (printf "global.%s" $key) -}}{{- end -}}
-{{- end -}}
-{{- if $errors -}}
-{{- fail (printf "unsupported values:\n  values.%s: must not be null; omit it for the default" (join ": must not be null; omit it for the default\n  values." $errors)) -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,10 +1,10 @@
 {{/*
-sluice.values returns the effective values as YAML: values under "cni" override the others, as in Istio's charts, and the platform provides
-defaults. All other templates use it.
+sluice.values returns the effective values as YAML: values under "cni" override the others, as in Istio's charts, the platform provides
+defaults, and a missing value or null means the default. All other templates use it.
 */}}
 {{- define "sluice.values" -}}
 {{- $v := mustMergeOverwrite (deepCopy .Values) (deepCopy (.Values.cni | default dict)) -}}
-{{- include "sluice.refuseNull" $v -}}
+{{- include "sluice.setDefaults" (dict "values" $v "defaults" (.Files.Get "files/defaults.yaml" | fromYaml)) -}}
 {{- $name := coalesce $v.platform $v.global.platform | default "" -}}
 {{- $platforms := .Files.Get "files/platforms.yaml" | fromYaml -}}
 {{- if and $name (or (eq $name "default") (not (hasKey $platforms $name))) -}}
@@ -56,6 +56,22 @@ defaults. All other templates use it.
 {{- $_ := set $v "untested" "enablementSelectors may not select its pod" -}}
 {{- end -}}
 {{- toYaml $v -}}
+{{- end -}}
+
+{{/*
+sluice.setDefaults replaces missing values and null by their defaults. Helm deletes a key whose value is null, and with
+helm upgrade --reuse-values the keys that the earlier version of the chart did not have are missing. Single labels are not replaced, so that
+null removes a label.
+*/}}
+{{- define "sluice.setDefaults" -}}
+{{- $values := .values -}}
+{{- range $key, $default := .defaults -}}
+{{- if kindIs "invalid" (index $values $key) -}}
+{{- $_ := set $values $key $default -}}
+{{- else if and (kindIs "map" $default) (kindIs "map" (index $values $key)) (ne $key "labels") -}}
+{{- include "sluice.setDefaults" (dict "values" (index $values $key) "defaults" $default) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
