@@ -330,25 +330,29 @@ func TestRejectedValues(t *testing.T) {
 			"mountNetns and searchProc: audit and ambient mode need one of them",
 		},
 		{
-			"terminationGracePeriodSeconds: 20",
-			"uninstallTimeout 20s: must be less than terminationGracePeriodSeconds, 20",
+			"terminationGracePeriodSeconds: 19",
+			"uninstallTimeout 15s: must be at least 5s less than terminationGracePeriodSeconds, 19",
 		},
 		{
-			"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 60}",
-			"uninstallTimeout 1m: must be less than terminationGracePeriodSeconds, 60",
+			"{profile: ambient, terminationGracePeriodSeconds: 29}",
+			"uninstallTimeout 15s: must be at least 15s less than terminationGracePeriodSeconds, 29, after which " +
+				"the pod is killed; uninstallation has other steps, which may need 15s in ambient mode",
 		},
 		{
-			"uninstallTimeout: 30000ms",
-			"uninstallTimeout 30000ms: must be less than terminationGracePeriodSeconds",
+			"{profile: ambient, uninstallTimeout: 15001ms}",
+			"uninstallTimeout 15001ms: must be at least 15s less",
 		},
 		{
-			"uninstallTimeout: 0.5h",
-			"uninstallTimeout 0.5h: must be less than terminationGracePeriodSeconds",
+			"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 64}",
+			"uninstallTimeout 1m: must be at least 5s less than terminationGracePeriodSeconds, 64",
 		},
 		{
-			"uninstallTimeout: 20s10s",
-			"uninstallTimeout 20s10s: must be less than terminationGracePeriodSeconds",
+			"terminationGracePeriodSeconds: 3",
+			"uninstallTimeout 15s: must be at least 5s less than terminationGracePeriodSeconds, 3",
 		},
+		{"uninstallTimeout: 25001ms", "uninstallTimeout 25001ms: must be at least 5s less"},
+		{"uninstallTimeout: 0.5h", "uninstallTimeout 0.5h: must be at least 5s less"},
+		{"uninstallTimeout: 20s6s", "uninstallTimeout 20s6s: must be at least 5s less"},
 		{
 			"updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}",
 			"updateStrategy.rollingUpdate.maxSurge 1: two agents on one node",
@@ -536,8 +540,9 @@ func TestErrorsContainTheKey(t *testing.T) {
 func TestAcceptedValues(t *testing.T) {
 	for _, values := range []string{
 		"cniConfFileName: 10-mesh.conflist",
-		"{platform: openshift, cniConfFileName: sluice-cni.conf}", "uninstallTimeout: 29999ms",
-		"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 61}",
+		"{platform: openshift, cniConfFileName: sluice-cni.conf}", "uninstallTimeout: 25000ms", "profile: ambient",
+		"{profile: ambient, terminationGracePeriodSeconds: 31, uninstallTimeout: 16s}",
+		"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 65}",
 		"{apiBudget: null, apiTryTimeout: null, resyncInterval: null, uninstallTimeout: null, " +
 			"audit: {interval: null}}",
 		"monitoringPort: 0", "resources: {limits: {memory: 128Mi}}",

@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/agent/retire"
+	"github.com/sluice-mesh/sluice/install/ambient"
 	"github.com/sluice-mesh/sluice/install/journal"
 	"github.com/sluice-mesh/sluice/install/listen"
 	"github.com/sluice-mesh/sluice/install/node"
@@ -16,8 +20,25 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// retire removes the plugin from the node if no agent will replace this one, and reports whether it
-// did. The agent continues to serve the plugin meanwhile.
+// UninstallReserve returns the time that the agent needs between SIGTERM and its end in addition to
+// SLUICE_UNINSTALL_TIMEOUT, when it removes the plugin from the node: for the decision, for the end of
+// its workers and servers, and in ambient mode for the pods to leave. The kubelet kills it after the
+// termination grace period; enrolled pods would then keep their rules without an agent.
+func UninstallReserve(ambientMode bool) time.Duration {
+	const (
+		endOfWorkers   = time.Second
+		removalOfRules = 4 * time.Second // of all pods
+	)
+	reserve := retire.DefaultTimeout + endOfWorkers + observe.ShutdownTime
+	if ambientMode {
+		reserve += ambient.UninstallTime + removalOfRules
+	}
+	return reserve
+}
+
+// retire removes the plugin and the rules of ambient mode from the node if no agent will replace this
+// one, and reports whether it removed the plugin. The agent continues to serve the plugin meanwhile.
+// If the plugin cannot be removed, the rules are removed nevertheless, unless another agent runs.
 func (a *Agent) retire(ctx context.Context) (removed bool, err error) {
 	decision := a.decider.Decide(ctx)
 	if !decision.Remove {
@@ -26,7 +47,11 @@ func (a *Agent) retire(ctx context.Context) (removed bool, err error) {
 	}
 	a.options.Log.Info("the agent removes the plugin from the node", zap.String("reason", decision.Reason))
 	err = uninstallNode(ctx, a.node, a.options.Settings, a.options.Log.Logger)
-	return err == nil, err
+	removed = err == nil
+	if a.ambient != nil && !errors.Is(err, journal.ErrAgentRunning) {
+		err = errors.Join(err, a.ambient.uninstall(ctx))
+	}
+	return removed, err
 }
 
 // Uninstall removes the plugin and the rules of ambient mode from this node. The error wraps

@@ -102,9 +102,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var retireErr error
 		uninstalled, retireErr = a.retire(context.WithoutCancel(ctx))
-		if uninstalled && a.ambient != nil {
-			retireErr = a.ambient.uninstall(context.WithoutCancel(ctx))
-		}
 		err = errors.Join(err, retireErr)
 	}
 	stopServing(nil)

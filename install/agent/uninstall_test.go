@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent"
+	"github.com/sluice-mesh/sluice/install/journal"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -125,5 +126,31 @@ func TestSIGTERMDuringAnotherExitUninstalls(t *testing.T) {
 	}
 	if chain := tn.chain(); slices.Contains(chain, "sluice-cni") {
 		t.Errorf("the chain is %v, want it without the plugin", chain)
+	}
+}
+
+// TestFailedUninstallationEndsAmbientMode covers an agent that cannot remove the plugin, because
+// another process holds the lock. Since no agent follows, it must still remove the rules of ambient
+// mode.
+func TestFailedUninstallationEndsAmbientMode(t *testing.T) {
+	host := netnstest.New(t)
+	tn := newTestNode(t)
+	tn.env["AMBIENT_ENABLED"], tn.env["ZTUNNEL_UDS_ADDRESS"] = "true", tn.path("z/z.sock")
+	tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.startNodeProcess(host)
+	r := tn.run(nil)
+	r.waitReady()
+	r.until("the node has rules for probes", func() bool { return backendsWithRules(t, host) == 1 })
+	tn.SetDaemonSet("")
+	lock, err := journal.Acquire(t.Context(), tn.path("state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Release() }()
+	r.stop()
+	if err := <-r.done; err == nil || !strings.Contains(err.Error(), "lock") {
+		t.Errorf("the agent ended with %v, want an error about the lock", err)
+	}
+	if n := backendsWithRules(t, host); n != 0 {
+		t.Errorf("%d backends have rules of the node after the failed uninstallation, want none", n)
 	}
 }

@@ -23,6 +23,10 @@ const (
 	annotationTime = 2 * time.Second // to remove annotations
 )
 
+// UninstallTime is the maximum time that [Node.Uninstall] waits for others. It also needs time for
+// removing rules.
+const UninstallTime = searchTime + leaveTime + annotationTime
+
 // errUninstalled is the error of an ADD after [Node.Uninstall].
 var errUninstalled = source.WithKind(source.Unavailable,
 	errors.New("the agent is being uninstalled"))

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
@@ -62,6 +63,28 @@ func TestDefaultsFollowValues(t *testing.T) {
 	}
 	const comment = "# Generated from values.yaml; see settings_test.go.\n"
 	compare(t, "files/defaults.yaml", append([]byte(comment), text...))
+}
+
+// TestLimitsFollowTheAgent checks that files/limits.yaml, and the texts about it, contain constants of
+// the agent.
+func TestLimitsFollowTheAgent(t *testing.T) {
+	reserve := int(agent.UninstallReserve(false).Seconds())
+	ambientReserve := int(agent.UninstallReserve(true).Seconds())
+	compare(t, "files/limits.yaml", fmt.Appendf(nil, "# Generated from constants of the agent; see settings_test.go.\n"+
+		"uninstallReserveSeconds: %d\nambientUninstallReserveSeconds: %d\n", reserve, ambientReserve))
+	s, _ := settings.Find("SLUICE_UNINSTALL_TIMEOUT")
+	if want := fmt.Sprintf("at least %d s less than terminationGracePeriodSeconds, %d s in ambient mode", reserve,
+		ambientReserve); !strings.HasSuffix(s.Help, want) {
+		t.Errorf("the help of %s is %q, want the suffix %q", s.Env, s.Help, want)
+	}
+	values, err := os.ReadFile("values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("by %d\n# seconds, or %d in ambient mode", reserve, ambientReserve)
+	if !strings.Contains(string(values), want) {
+		t.Errorf("values.yaml does not contain %q", want)
+	}
 }
 
 func TestReadmeHasTheTable(t *testing.T) {

@@ -80,10 +80,10 @@ var installSettings = []Setting{
 		Help:    "interval of full checks of the node, in addition to checks after file events",
 	},
 	{
-		Env: "SLUICE_UNINSTALL_TIMEOUT", Helm: "uninstallTimeout", Kind: Duration, Default: "20s",
+		Env: "SLUICE_UNINSTALL_TIMEOUT", Helm: "uninstallTimeout", Kind: Duration, Default: "15s",
 		Example: "40s",
 		Help: "maximum time that uninstallation waits for sandboxes that need the plugin; " +
-			"less than terminationGracePeriodSeconds",
+			"at least 5 s less than terminationGracePeriodSeconds, 15 s in ambient mode",
 	},
 	{
 		Env: "SLUICE_STARTUP_TAINT", Helm: "startupTaint", Kind: TaintKey,

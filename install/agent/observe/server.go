@@ -43,6 +43,9 @@ func Listen(ctx context.Context, port int) (net.Listener, error) {
 	return l, nil
 }
 
+// ShutdownTime is the time in which the running requests of a port must complete at the end.
+const ShutdownTime = time.Second
+
 // A Port serves a handler on a port within limits. All fields except Log are required.
 type Port struct {
 	Handler http.Handler
@@ -57,7 +60,7 @@ type Port struct {
 }
 
 // Serve serves the connections of a listener, one request on each, until ctx is done, and then
-// closes the listener and returns nil. Running requests have one second to complete. Serve returns
+// closes the listener and returns nil. Running requests have ShutdownTime to complete. Serve returns
 // an error if the listener fails.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	guarded := &limiter{
@@ -75,7 +78,7 @@ func (p Port) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
-	shutdownCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	shutdownCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ShutdownTime)
 	defer cancel()
 	if server.Shutdown(shutdownCtx) != nil {
 		_ = server.Close() // a request took too long

@@ -28,18 +28,19 @@ type Options struct {
 	DaemonSet cluster.Name
 	// NodeName is the agent's node.
 	NodeName string
-	// Timeout limits a call of Decide with all its requests; 3 s if it is 0.
+	// Timeout limits a call of Decide with all its requests; DefaultTimeout if it is 0.
 	Timeout time.Duration
 	// WatchFailed, unless nil, is called with each error of the watch.
 	WatchFailed func(error)
 }
 
-const defaultTimeout = 3 * time.Second
+// DefaultTimeout is the default of the time limit of Decide.
+const DefaultTimeout = 3 * time.Second
 
 // New returns a decider. It receives states of the DaemonSet only while its method Run runs.
 func New(o Options) *Decider {
 	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
+		o.Timeout = DefaultTimeout
 	}
 	return &Decider{options: o}
 }

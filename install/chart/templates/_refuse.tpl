@@ -94,8 +94,10 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- $errors = append $errors (printf "%s %v: must be a duration from 100ms to %s" $key (first $setting) (last $setting)) -}}
 {{- end -}}
 {{- end -}}
-{{- if ge (include "sluice.milliseconds" $v.uninstallTimeout | float64) (mulf $v.terminationGracePeriodSeconds 1000) -}}
-{{- $errors = append $errors (printf "uninstallTimeout %v: must be less than terminationGracePeriodSeconds, %d, after which the pod is killed" $v.uninstallTimeout (int $v.terminationGracePeriodSeconds)) -}}
+{{- $limits := .Files.Get "files/limits.yaml" | fromYaml -}}
+{{- $reserve := ternary $limits.ambientUninstallReserveSeconds $limits.uninstallReserveSeconds $v.ambient.enabled -}}
+{{- if gt (include "sluice.milliseconds" $v.uninstallTimeout | float64) (mulf 1000 (subf $v.terminationGracePeriodSeconds $reserve)) -}}
+{{- $errors = append $errors (printf "uninstallTimeout %v: must be at least %ds less than terminationGracePeriodSeconds, %d, after which the pod is killed; uninstallation has other steps, which may need %ds%s" $v.uninstallTimeout (int $reserve) (int $v.terminationGracePeriodSeconds) (int $reserve) (ternary " in ambient mode" "" $v.ambient.enabled)) -}}
 {{- end -}}
 {{- $surge := (($v.updateStrategy | default dict).rollingUpdate | default dict).maxSurge | default "" -}}
 {{- if not (has $surge (list "" "0" "0%")) -}}
