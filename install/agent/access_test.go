@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-mesh/sluice/install/agent/logs"
 	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/token"
@@ -77,17 +78,41 @@ func TestKubeconfigPart(t *testing.T) {
 // settingsWith returns the default settings with one changed variable.
 func settingsWith(t *testing.T, variable, value string) settings.Values {
 	t.Helper()
-	env := map[string]string{
-		"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s", variable: value,
-	}
+	return readEnv(t, map[string]string{variable: value})
+}
+
+// readEnv returns the settings for an environment. It adds the required variables.
+func readEnv(t *testing.T, env map[string]string) settings.Values {
+	t.Helper()
+	required := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s"}
 	v, err := settings.Read(func(name string) (string, bool) {
 		value, set := env[name]
+		if !set {
+			value, set = required[name]
+		}
 		return value, set
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// newAgent returns an agent that is not started.
+func newAgent(t *testing.T, env map[string]string) *Agent {
+	t.Helper()
+	log, err := logs.New("debug", true, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(Options{
+		Settings: readEnv(t, env), Log: log,
+		API: apiclient.Options{Server: "https://h", TokenFile: "/t", SkipTLSVerify: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 // TestTokenOptions checks the options for the plugin's kubeconfig. If the kubeconfig is the only

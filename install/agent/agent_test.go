@@ -24,7 +24,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
-	agentclient "github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
@@ -68,9 +67,7 @@ spec: {nodeName: node-1, containers: [{name: istio-proxy}]}`)
 	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, tn.chain()); diff != "" {
 		t.Errorf("chain (-want +got):\n%s", diff)
 	}
-	client := agentclient.New(agentclient.Options{
-		Socket: protocol.SocketIn(tn.path("run")), Timeout: time.Minute,
-	})
+	client := tn.client()
 	if pod, err := client.Pod(t.Context(), source.Ref{
 		Namespace: "default", Name: "web", UID: "1",
 	}); err != nil || !pod.HasUID("1") {

@@ -10,7 +10,6 @@ import (
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
-	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
@@ -18,7 +17,7 @@ import (
 // preparePods creates the pod cache and the auditor, which the server and ambient mode use too.
 func (a *Agent) preparePods(api *apiclient.Client) error {
 	v := a.options.Settings
-	policy, err := repair.New(v)
+	o, err := audit.FromSettings(v)
 	if err != nil {
 		return err
 	}
@@ -29,28 +28,19 @@ func (a *Agent) preparePods(api *apiclient.Client) error {
 	if err != nil {
 		return err
 	}
-	o := audit.Options{
-		NodeName: v.Text("NODE_NAME"),
-		Compare:  v.Bool("SLUICE_AUDIT"), Repair: v.Bool("SLUICE_AUDIT_REPAIR"),
-		Interval: v.Duration("SLUICE_AUDIT_INTERVAL"),
-		Connections: established.Options{
-			ProcDir: sandboxOptions(v).ProcDir, CountOnly: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS"),
-		},
-		Counters: audit.CounterMetrics(v.Text("SLUICE_COUNTER_METRICS")),
-		TopPods:  v.Int("SLUICE_COUNTER_METRICS_PODS"),
-		Policy:   policy, Decide: &a.config.Decide, Backend: a.config.Backend,
-		Records: record.In(a.config.RunDir), Repairs: repair.StoreIn(a.config.RunDir), Bypass: a.bypass,
-		Pods: a.podCache, Cluster: a.cluster,
-		FindSandboxes: sandbox.New(sandboxOptions(v)).Find, Open: audit.Open, ProcessorTime: audit.ProcessorTime,
-		Listen: func() (audit.Events, error) {
-			w, err := watch.Open()
-			if err != nil {
-				return nil, err // an interface must not contain a nil *Watcher
-			}
-			return w, nil
-		},
-		Metrics: a.metrics, Log: a.options.Log.Logger,
+	o.Connections.ProcDir = sandboxOptions(v).ProcDir
+	o.Decide, o.Backend, o.Bypass = &a.config.Decide, a.config.Backend, a.bypass
+	o.Records, o.Repairs = record.In(a.config.RunDir), repair.StoreIn(a.config.RunDir)
+	o.Pods, o.Cluster, o.FindSandboxes = a.podCache, a.cluster, sandbox.New(sandboxOptions(v)).Find
+	o.Open, o.ProcessorTime = audit.Open, audit.ProcessorTime
+	o.Listen = func() (audit.Events, error) {
+		w, err := watch.Open()
+		if err != nil {
+			return nil, err // an interface must not contain a nil *Watcher
+		}
+		return w, nil
 	}
+	o.Metrics, o.Log = a.metrics, a.options.Log.Logger
 	if a.config.Decide.Ambient != nil {
 		o.Ambient = a.ambientPod
 	}

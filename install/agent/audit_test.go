@@ -70,6 +70,15 @@ func (tn *testNode) addNetNS() (ns *netns.NS, file string) {
 	return ns, file
 }
 
+// cacheResult adds the result of the primary network for a pod in /var/run/netns/cni-1 to the
+// runtime's cache. The UID is the one that the pod has in the kubelet.
+func (tn *testNode) cacheResult(name, uid string) {
+	tn.t.Helper()
+	tn.writeFile("cache/results/net-c1-eth0", fmt.Sprintf(`{"kind": "cniCacheV1", "containerId": "c1",
+		"ifName": "eth0", "netns": "/var/run/netns/cni-1", "cniArgs": [["K8S_POD_NAMESPACE", "default"],
+			["K8S_POD_NAME", %q], ["K8S_POD_UID", %q]]}`, name, uid))
+}
+
 // redirectedPodsAre returns a function that reports whether the metric of redirected pods is n.
 func redirectedPodsAre(r *running, n string) func() bool {
 	return func() bool {
@@ -85,11 +94,7 @@ func TestAStaticPodWithoutARecordIsRepaired(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
 	ns, _ := tn.addNetNS()
-	tn.env["SLUICE_MOUNTED_CACHE_DIR"] = tn.path("cache")
-	tn.writeFile("cache/results/net-c1-eth0", `{"kind": "cniCacheV1", "containerId": "c1",
-		"ifName": "eth0", "netns": "/var/run/netns/cni-1", "cniArgs": [
-			["K8S_POD_NAMESPACE", "default"], ["K8S_POD_NAME", "web-node-1"],
-			["K8S_POD_UID", "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d"]]}`)
+	tn.cacheResult("web-node-1", "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d")
 	tn.Put(`
 metadata:
   name: web-node-1

@@ -9,8 +9,6 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
-	protocol "github.com/sluice-mesh/sluice/plugin/agent"
-	agentclient "github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -30,10 +28,7 @@ func (r *running) waitPodAccess(name string) {
 		return err == nil
 	})
 	r.until("the socket answers", func() bool {
-		socket := agentclient.New(agentclient.Options{
-			Socket: protocol.SocketIn(r.path("run")), Timeout: time.Minute,
-		})
-		_, err := socket.Pod(r.t.Context(), ref)
+		_, err := r.client().Pod(r.t.Context(), ref)
 		return err == nil
 	})
 }

@@ -3,6 +3,9 @@ package agent
 import (
 	"context"
 	"net"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,6 +65,59 @@ func TestRequestToItself(t *testing.T) {
 		cancel()
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("the request returns the error %v; want the text %q, empty for no error", err, want)
+		}
+	}
+}
+
+// TestLiveness checks that the probe for liveness fails if one of the agent's loops is stuck, and
+// that loops of disabled features are not monitored.
+func TestLiveness(t *testing.T) {
+	server := "socket of the plugin"
+	audit := []string{"auditor", "auditor's list of pods"}
+	for _, row := range []struct {
+		name, serve, audit string
+		want               []string
+	}{
+		{"serving and audit", "true", "true", append(slices.Clone(audit), server)},
+		{"serving, which uses the auditor to locate pods", "true", "false", append(slices.Clone(audit), server)},
+		{"audit", "false", "true", audit},
+		{"installation only", "false", "false", nil},
+	} {
+		a := newAgent(t, map[string]string{
+			"SLUICE_SERVE": row.serve, "SLUICE_AUDIT": row.audit, "REPAIR_ENABLED": row.audit,
+		})
+		var got []string
+		for _, l := range a.loops() {
+			got = append(got, l.Name)
+		}
+		if want := append([]string{"installer"}, row.want...); !slices.Equal(got, want) {
+			t.Errorf("%s: the loops are %q, want %q", row.name, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent(t, nil)
+		a.socketProbe.listening = func() bool { return true } // and no request is answered
+		ctx, cancel := context.WithCancel(t.Context())
+		go a.heartbeat.Run(ctx)
+		time.Sleep(2 * maxSilence)
+		synctest.Wait()
+		w := httptest.NewRecorder()
+		a.healthHandler().ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil))
+		if w.Code != 503 || !strings.Contains(w.Body.String(), server) {
+			t.Errorf("/healthz with a stuck loop: %d %s, want 503 with %s", w.Code, w.Body, server)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestPortsKnowTheNode checks that the limits of the ports distinguish the node's addresses from
+// others.
+func TestPortsKnowTheNode(t *testing.T) {
+	p := newAgent(t, map[string]string{"SLUICE_NODE_IP": "192.0.2.7"}).newPort("health", nil)
+	for address, want := range map[string]bool{"192.0.2.7": true, "192.0.2.8": false} {
+		if got := p.FromNode(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s belongs to the node: %t, want %t", address, got, want)
 		}
 	}
 }

@@ -157,16 +157,11 @@ func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 
 // openPorts opens the ports for probes and Prometheus, and serves them until ctx is done.
 func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed chan<- error) error {
-	health := observe.Health{
-		Ready: a.Readiness, Stuck: a.heartbeat.Stuck, Level: a.options.Log.Level,
-	}
-	httpLog := a.options.Log.Standard("net/http")
-	fromNode := observe.FromNode(a.options.Settings.Text("SLUICE_NODE_IP"))
 	for _, port := range []struct {
 		name, setting string
 		handler       http.Handler
 	}{
-		{"health", "SLUICE_HEALTH_PORT", health.Handler()},
+		{"health", "SLUICE_HEALTH_PORT", a.healthHandler()},
 		{"metrics", "MONITORING_PORT", metricsOnly(a.metrics.Handler(a.updateMetrics))},
 	} {
 		number := a.options.Settings.Int(port.setting)
@@ -177,15 +172,7 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 		if err != nil {
 			return fmt.Errorf("%s: %w", port.setting, err)
 		}
-		portServer := observe.Port{
-			Handler: port.handler, FromNode: fromNode, Log: httpLog,
-			Refused: func() { a.metrics.Count(metrics.ConnectionsRefused(port.name), 1) },
-			Report: func(r observe.Refusals) {
-				a.options.Log.Warn("connections to a port are refused, because there are too many",
-					zap.String("port", port.name), zap.Int("refused", r.Count),
-					zap.Stringer("address", r.Address))
-			},
-		}
+		portServer := a.newPort(port.name, port.handler)
 		group.Go(func() {
 			if err := portServer.Serve(ctx, l); err != nil {
 				failed <- err
@@ -193,6 +180,28 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 		})
 	}
 	return nil
+}
+
+// newPort returns the server for the port with a name.
+func (a *Agent) newPort(name string, h http.Handler) observe.Port {
+	return observe.Port{
+		Handler: h, FromNode: observe.FromNode(a.options.Settings.Text("SLUICE_NODE_IP")),
+		Log:     a.options.Log.Standard("net/http"),
+		Refused: func() { a.metrics.Count(metrics.ConnectionsRefused(name), 1) },
+		Report: func(r observe.Refusals) {
+			a.options.Log.Warn("connections to a port are refused, because there are too many",
+				zap.String("port", name), zap.Int("refused", r.Count),
+				zap.Stringer("address", r.Address))
+		},
+	}
+}
+
+// healthHandler returns the handler for probes.
+func (a *Agent) healthHandler() http.Handler {
+	health := observe.Health{
+		Ready: a.Readiness, Stuck: a.heartbeat.Stuck, Level: a.options.Log.Level,
+	}
+	return health.Handler()
 }
 
 // metricsOnly returns a handler that passes only GET /metrics to h.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/node"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
@@ -32,8 +33,11 @@ func (a *Agent) status() agent.Status {
 		}
 		s.Topics = append(s.Topics, topicOf(p, r.Ready))
 	}
-	s.Topics = append(s.Topics, a.podsTopic(s.Pods), a.driftTopic(s.Drifts),
-		a.conflictsTopic(s.ConflictingWriters))
+	compared := a.options.Settings.Bool("SLUICE_AUDIT")
+	s.Topics = append(s.Topics,
+		podsTopic(s.Pods, a.podCache != nil && a.podCache.Synced(), compared),
+		driftTopic(s.Drifts, compared),
+		conflictsTopic(s.ConflictingWriters, a.node.Status().ConflictingWriters, a.reporter.hostPaths))
 	for _, l := range a.options.Log.Recent() {
 		s.Errors = append(s.Errors, agent.LoggedError{
 			First: l.First, Last: l.Last, Count: l.Count, Level: l.Level, Message: l.Message,
@@ -98,19 +102,22 @@ func topicOf(p observe.Part, ready bool) agent.Topic {
 	return t
 }
 
-func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
+// podsTopic returns the topic for the number of pods in each state, which is empty without an
+// auditor. listed is set if the node's pods have been listed, and compared if the rules of
+// all pods are compared with their desired state.
+func podsTopic(pods map[string]int, listed, compared bool) agent.Topic {
 	t := agent.Topic{Name: "pods", State: agent.TopicOK, Facts: formatCounts(pods)}
 	switch {
-	case a.auditor == nil || len(pods) == 0:
+	case len(pods) == 0:
 		t.State, t.Facts = agent.TopicOff, []string{"the pods of the node are not audited"}
-	case !a.podCache.Synced():
+	case !listed:
 		t.State, t.Facts = agent.TopicUnknown, []string{"the node's pods have not been listed yet"}
 	case pods["drifted"]+pods["unprotected"] > 0:
 		t.State = agent.TopicProblem
 		t.Next = "see the events of the pods; " +
 			"rules check --pod NAMESPACE/POD lists the differences; " +
 			"recreating the pod restores its rules"
-	case !a.options.Settings.Bool("SLUICE_AUDIT"):
+	case !compared:
 		t.State = agent.TopicOff
 		t.Facts = append(t.Facts, "only pods that started without the plugin are audited; the rules of "+
 			"the others are not compared with their desired state (audit.enabled is false)")
@@ -123,11 +130,11 @@ func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
 	return t
 }
 
-func (a *Agent) driftTopic(drifts map[string]int) agent.Topic {
+func driftTopic(drifts map[string]int, compared bool) agent.Topic {
 	t := agent.Topic{
 		Name: "drift", State: agent.TopicOK, Facts: []string{"none since the agent started"},
 	}
-	if !a.options.Settings.Bool("SLUICE_AUDIT") {
+	if !compared {
 		t.State, t.Facts = agent.TopicOff,
 			[]string{"pods are not compared with their desired state (audit.enabled is false)"}
 		return t
@@ -139,16 +146,21 @@ func (a *Agent) driftTopic(drifts map[string]int) agent.Topic {
 	return t
 }
 
-func (a *Agent) conflictsTopic(rewrites map[string]int) agent.Topic {
+// conflictsTopic returns the topic for the number of rewrites of each conflicting writer since the
+// agent started, and for the present conflicting writers. hostPaths replaces mounted paths by the
+// paths on the node.
+func conflictsTopic(
+	rewrites map[string]int, writers []node.ConflictingWriter, hostPaths *strings.Replacer,
+) agent.Topic {
 	t := agent.Topic{
 		Name: "conflicts", State: agent.TopicOK, Facts: []string{"none since the agent started"},
 	}
 	if found := formatCounts(rewrites); len(found) > 0 {
 		t.Facts = []string{"rewrites since the agent started: " + strings.Join(found, ", ")}
 	}
-	for _, w := range a.node.Status().ConflictingWriters {
+	for _, w := range writers {
 		t.State, t.Next = agent.TopicProblem, w.Advice
-		t.Facts = append(t.Facts, a.reporter.hostPaths.Replace(w.String()))
+		t.Facts = append(t.Facts, hostPaths.Replace(w.String()))
 	}
 	return t
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 )
@@ -124,5 +125,27 @@ func TestStatusWithoutAudit(t *testing.T) {
 		!strings.Contains(got, "repair.repairPods are false") {
 		t.Errorf("the topic runtime is %q, want unknown, because no pod is examined", got)
 	}
+	r.end()
+}
+
+// TestStatusWithoutRepair checks that the node is not healthy while a pod lacks its rules.
+func TestStatusWithoutRepair(t *testing.T) {
+	netnstest.RequireRoot(t)
+	tn := newTestNode(t)
+	ns, _ := tn.addSandbox(tn.addRedirectedPod())
+	tn.env["SLUICE_AUDIT_REPAIR"] = "false"
+	r := tn.run(nil)
+	r.waitReady()
+	r.until("the pod is redirected", func() bool { return topic(r.status(), "pods") == "ok: 1 redirected | " })
+	if backend, err := compat.Choose(compat.BackendNFT); err != nil {
+		t.Fatal(err)
+	} else if _, err := backend.Remove(ns); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the pod without rules is a problem", func() bool {
+		s := r.status()
+		return strings.HasPrefix(topic(s, "pods"), "problem: 1 unprotected | ") && !s.Healthy() &&
+			strings.HasPrefix(topic(s, "drift"), "ok: since the agent started: 1 absent | ")
+	})
 	r.end()
 }

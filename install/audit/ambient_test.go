@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -159,19 +160,28 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 
 // TestRepairsAtEnrollmentAreReported checks that a repair is reported once if the agent made it
 // when it enrolled a pod again. It is not reported for a pod with Istio's rules, which istio-cni
-// had enrolled.
+// had enrolled, or if it is unknown whether the pod has any.
 func TestRepairsAtEnrollmentAreReported(t *testing.T) {
-	for want, istio := range map[string][]string{"RedirectRepaired": nil, "": {"table inet istio-ambient"}} {
+	for _, row := range []struct {
+		istio []string
+		err   error
+		want  string
+	}{
+		{nil, nil, "RedirectRepaired"},
+		{[]string{"table inet istio-ambient"}, nil, ""},
+		{nil, errors.New("operation not permitted"), ""},
+	} {
+		want, istio := row.want, row.istio
 		synctest.Test(t, func(t *testing.T) {
 			env := newAmbientTestEnv(t, func(env *ambientTestEnv) {
-				env.ns.istio = istio
+				env.ns.istio, env.ns.istioErr = istio, row.err
 				env.repaired = &compat.Comparison{
 					Differences: rules.Compare(env.ns.rules, rules.Ruleset{}), Backend: compat.BackendNFT,
 				}
 			})
 			if got := env.takeEvents(); got != want || (env.ns.ended > 0) != (want != "") {
-				t.Errorf("Istio's rules %q: events %q, want %q; connections were ended %d times, "+
-					"want only with an event", istio, got, want, env.ns.ended)
+				t.Errorf("Istio's rules %q, error %v: events %q, want %q; connections were ended %d times, "+
+					"want only with an event", istio, row.err, got, want, env.ns.ended)
 			}
 			env.RulesChanged("uid-web")
 			settle()

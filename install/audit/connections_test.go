@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -84,6 +85,25 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 			if got := env.metric("sluice_bypassing_connections_total{" + result + "}"); got != n {
 				t.Errorf("%s: counted %v, want %v", result, got, n)
 			}
+		}
+	})
+}
+
+// TestConnectionsThatCannotBeChecked checks that the event of a repair reports that connections
+// that bypass the proxy may remain.
+func TestConnectionsThatCannotBeChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
+			s.endErr = errors.New("no memory")
+		})
+		env.flush(s)
+		advance(time.Second)
+		const want = "bypass the proxy: not all could be checked or ended: no memory"
+		if n := env.metric("sluice_bypassing_connections_total{error}"); n != 1 || len(env.events) != 1 ||
+			!strings.HasSuffix(env.events[0].Message, want) {
+			t.Errorf("%v counted errors, events %+v; want 1, one event that ends with %q", n, env.events, want)
 		}
 	})
 }

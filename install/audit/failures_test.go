@@ -9,9 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // TestANamespaceThatCannotBeRead checks that the failure is counted, and that retries are rare.
@@ -35,6 +37,63 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 			t.Errorf("states: %s, want 1 redirected", env.states())
 		}
 	})
+}
+
+// TestAPartThatCannotBeRead checks that a pod is unknown, and neither repaired nor reported, while
+// a part of its state that is necessary for the decision cannot be read.
+func TestAPartThatCannotBeRead(t *testing.T) {
+	failed := errors.New("operation not permitted")
+	noRules := func(s *fakeNamespace) { s.searchErr = failed }
+	istio := func(s *fakeNamespace) { s.istioErr = failed }
+	addresses := func(s *fakeNamespace) { s.addressesErr = failed }
+	started := func(env *testEnv) *fakeNamespace { // without the plugin
+		s := env.addSandbox(meshPod("web"))
+		env.put(meshPod("web"), running)
+		return s
+	}
+	replaced := func(env *testEnv) *fakeNamespace { // the second sandbox started without the plugin
+		s := env.addRedirected(meshPod("web"))
+		s.rules = rules.Ruleset{}
+		env.source, env.containerID = sandbox.Runtime, "c-2"
+		return s
+	}
+	redirected := func(env *testEnv) *fakeNamespace { return env.addRedirected(meshPod("web")) }
+	for _, row := range []struct {
+		name  string
+		pod   func(*testEnv) *fakeNamespace
+		audit string // SLUICE_AUDIT
+		fail  func(*fakeNamespace)
+	}{
+		{"whether a pod without a record has rules", started, "true", noRules},
+		{"whether a pod without a record has rules, without audit", started, "false", noRules},
+		{"whether a second sandbox has rules", replaced, "true", noRules},
+		{"whether a second sandbox has rules, without audit", replaced, "false", noRules},
+		{"whether a pod without a record has Istio's rules", started, "true", istio},
+		{"whether a pod without a record has Istio's rules, without audit", started, "false", istio},
+		{"whether a second sandbox has Istio's rules", replaced, "true", istio},
+		{"whether a second sandbox has Istio's rules, without audit", replaced, "false", istio},
+		{"the addresses of a redirected pod", redirected, "true", addresses},
+		{"the addresses of a pod without a record", started, "true", addresses},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *fakeNamespace
+				env := startTestEnv(t, map[string]string{"SLUICE_AUDIT": row.audit}, func(env *testEnv) {
+					s = row.pod(env)
+					row.fail(s)
+				})
+				advance(10 * time.Minute)
+				if reported := env.takeEvents(); env.states() != "1 unknown" || s.applied > 0 || reported != "" {
+					t.Errorf("%s, applied %d times, events %q; want 1 unknown, never, none", env.states(), s.applied, reported)
+				}
+				env.set(func() { s.searchErr, s.istioErr, s.addressesErr = nil, nil, nil })
+				advance(time.Minute)
+				if env.states() != "1 redirected" {
+					t.Errorf("after the error: %s, want 1 redirected", env.states())
+				}
+			})
+		})
+	}
 }
 
 // TestAddressesThatComeLater checks that a pod without an address is not reported, and is

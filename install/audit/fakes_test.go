@@ -116,14 +116,14 @@ func (s *fakeNamespace) Close() error { s.env.mu.Lock(); defer s.env.mu.Unlock()
 func (s *fakeNamespace) Addresses() ([]netip.Addr, error) {
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
-	return s.addresses, nil
+	return s.addresses, s.addressesErr
 }
 
 func (s *fakeNamespace) HasNoRules() (bool, error) {
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
 	s.searched++
-	return len(s.rules.Tables) == 0, nil
+	return len(s.rules.Tables) == 0, s.searchErr
 }
 
 func (s *fakeNamespace) Foreign(_ rules.Ruleset, last *foreign.Snapshot, _ diff.Budget) foreign.Snapshot {
@@ -143,10 +143,10 @@ func (s *fakeNamespace) EndConnections(rules.Ruleset, established.Options) (esta
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
 	s.ended++
-	return s.bypassing, nil
+	return s.bypassing, s.endErr
 }
 
-func (s *fakeNamespace) Istio() ([]string, error) { return s.istio, nil }
+func (s *fakeNamespace) Istio() ([]string, error) { return s.istio, s.istioErr }
 
 func (s *fakeNamespace) Check(backend compat.BackendName, want rules.Ruleset) (compat.Comparison, error) {
 	time.Sleep(s.checkTime)

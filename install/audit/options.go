@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/repair"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
@@ -72,6 +73,21 @@ type Options struct {
 
 	Metrics Metrics
 	Log     *zap.Logger
+}
+
+// FromSettings returns options with the fields that the settings determine. The caller sets the
+// others.
+func FromSettings(v settings.Values) (Options, error) {
+	policy, err := repair.New(v)
+	return Options{
+		NodeName: v.Text("NODE_NAME"),
+		Compare:  v.Bool("SLUICE_AUDIT"), Repair: v.Bool("SLUICE_AUDIT_REPAIR"),
+		Interval:    v.Duration("SLUICE_AUDIT_INTERVAL"),
+		Connections: established.Options{CountOnly: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS")},
+		Policy:      policy,
+		Counters:    CounterMetrics(v.Text("SLUICE_COUNTER_METRICS")),
+		TopPods:     v.Int("SLUICE_COUNTER_METRICS_PODS"),
+	}, err
 }
 
 // needsAudits reports whether an enabled feature needs audits of pods.

@@ -76,6 +76,10 @@ type fakeNamespace struct {
 	rules        rules.Ruleset
 	foreignRoute string             // a route that cannot be removed
 	istio        []string           // the rules of Istio's programs
+	addressesErr error              // the error of Addresses
+	searchErr    error              // the error of HasNoRules
+	istioErr     error              // the error of Istio
+	endErr       error              // the error of EndConnections
 	foreign      foreign.Effect     // the effect of foreign rules
 	repairErr    error              // the error of Repair
 	failedRepair compat.Result      // the result of Repair with repairErr
@@ -131,7 +135,7 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy, err := repair.New(values)
+	options, err := audit.FromSettings(values)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,18 +149,13 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env.options = audit.Options{
-		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"),
-		Repair:   values.Bool("SLUICE_AUDIT_REPAIR"),
-		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy,
-		Counters: audit.CounterMetrics(values.Text("SLUICE_COUNTER_METRICS")),
-		TopPods:  values.Int("SLUICE_COUNTER_METRICS_PODS"),
-		Decide:   &decide.Settings{}, Backend: compat.BackendAuto,
-		Records: record.In(dir), Repairs: repair.StoreIn(dir), Bypass: detector, Pods: env, Cluster: env,
-		FindSandboxes: env.find, Open: env.open,
-		ProcessorTime: func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used },
-		Listen:        func() (audit.Events, error) { return fakeSubscription{env}, nil }, Metrics: env, Log: zap.NewNop(),
-	}
+	options.Decide, options.Backend = &decide.Settings{}, compat.BackendAuto
+	options.Records, options.Repairs, options.Bypass = record.In(dir), repair.StoreIn(dir), detector
+	options.Pods, options.Cluster, options.Metrics, options.Log = env, env, env, zap.NewNop()
+	options.FindSandboxes, options.Open = env.find, env.open
+	options.ProcessorTime = func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used }
+	options.Listen = func() (audit.Events, error) { return fakeSubscription{env}, nil }
+	env.options = options
 	return env
 }
 
