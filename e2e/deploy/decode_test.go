@@ -116,8 +116,7 @@ func (o objects) environment(t *testing.T) map[string]string {
 	return environment
 }
 
-// permissions returns the rules of the agent's roles, a line for each rule, such as "pods: get
-// list".
+// permissions returns the rules of the agent's roles; see [rbactest.Configuration].
 func (o objects) permissions() []string {
 	var lines []string
 	for _, key := range []string{"ClusterRole/sluice-node", "Role/sluice-node"} {
@@ -130,8 +129,8 @@ func (o objects) permissions() []string {
 		}
 		for _, r := range rules {
 			line := strings.Join(r.Resources, ",")
-			for _, n := range r.ResourceNames {
-				line += "/" + n
+			if len(r.ResourceNames) > 0 {
+				line += " (" + strings.Join(r.ResourceNames, ",") + ")"
 			}
 			lines = append(lines, line+": "+strings.Join(r.Verbs, " "))
 		}

@@ -173,7 +173,7 @@ func TestOpenShiftConstraintsMatchTheAgent(t *testing.T) {
 		if diff := cmp.Diff(capabilities(t, deployed), allowed); diff != "" {
 			t.Errorf("%s: capabilities (-agent +constraints)\n%s", values, diff)
 		}
-		if !slices.Contains(deployed.permissions(), "securitycontextconstraints/sluice-node: use") {
+		if !slices.Contains(deployed.permissions(), "securitycontextconstraints (sluice-node): use") {
 			t.Errorf("%s: the agent may not use its constraints", values)
 		}
 	}

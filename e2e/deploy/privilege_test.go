@@ -11,6 +11,7 @@ import (
 	networking "k8s.io/api/networking/v1"
 
 	"github.com/sluice-mesh/sluice/e2e/deploy"
+	"github.com/sluice-mesh/sluice/install/rbactest"
 )
 
 func capabilities(t *testing.T, deployed objects) []string {
@@ -107,80 +108,22 @@ func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 	}
 }
 
+// TestRightsFollowFeatures checks the permissions of the agent's roles. A test of package agent
+// compares them with the agent's requests.
 func TestRightsFollowFeatures(t *testing.T) {
-	common := []string{
-		"pods: get list watch", "nodes: get", "events: create patch",
-		"daemonsets/sluice-node: get list watch",
-		"serviceaccounts/token/sluice: create",
-	}
-	with := func(lines ...string) []string { return append(slices.Clone(common), lines...) }
-	without := func(line string) []string {
-		return slices.DeleteFunc(slices.Clone(common), func(l string) bool { return l == line })
-	}
-	for _, c := range []struct {
-		reason, values string
-		want           []string
-	}{
-		{"repair of rules needs no other permissions", "{}", common},
-		{"deleting", "repair: {repairPods: false, deletePods: true}", with("pods: delete")},
-		{"labeling", "repair: {repairPods: false, labelPods: true}", with("pods/status: patch")},
-		{
-			"deletion of pods that cannot be repaired",
-			"repair: {deletePods: true, labelPods: true}", with("pods: delete"),
-		},
-		{
-			"deletion takes precedence over labeling",
-			"repair: {repairPods: false, deletePods: true, labelPods: true}", with("pods: delete"),
-		},
-		{
-			"no repair, no deletion",
-			"repair: {enabled: false, repairPods: false, deletePods: true}", common,
-		},
-		{
-			"namespace selectors read namespaces",
-			"enablementSelectors: [{podSelector: {}}, {namespaceSelector: {}}]",
-			with("namespaces: get list watch"),
-		},
-		{"pod selectors need no other permissions", "enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]", common},
-		{
-			"ambient mode annotates pods and reads namespaces",
-			"{profile: ambient, audit: {enabled: false}, repair: {enabled: false}}",
-			with("pods/status: patch", "namespaces: get list watch"),
-		},
-		{
-			"ambient mode with pod selectors only",
-			"ambient: {enabled: true, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]}",
-			with("pods/status: patch"),
-		},
-		{
-			"annotating and labeling use the same permission",
-			"{profile: ambient, repair: {repairPods: false, labelPods: true}}",
-			with("pods/status: patch", "namespaces: get list watch"),
-		},
-		{
-			"ambient selectors without ambient mode need no permission",
-			"ambient: {enabled: false, enablementSelectors: [{namespaceSelector: {}}]}", common,
-		},
-		{
-			"the start-up taint", "startupTaint: cni.istio.io/not-ready",
-			append(without("nodes: get"), "nodes: get patch"),
-		},
-		{
-			"plugin only: get pods and namespaces",
-			"{serve: {enabled: false}, audit: {enabled: false}, repair: {enabled: false}, " +
-				"enablementSelectors: [{namespaceSelector: {}}]}",
-			append(without("pods: get list watch"), "pods: get", "namespaces: get"),
-		},
-		{"serving watches pods", "{audit: {enabled: false}, repair: {enabled: false}}", common},
-		{"audit watches pods", "{serve: {enabled: false}, repair: {enabled: false}}", common},
-		{"repair watches pods", "{serve: {enabled: false}, audit: {enabled: false}}", common},
-	} {
-		deployed, _ := render(t, c.values, deploy.Options{})
+	for _, c := range rbactest.Configurations() {
+		deployed, _ := render(t, c.Values, deploy.Options{})
 		got := deployed.permissions()
 		slices.Sort(got)
-		slices.Sort(c.want)
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s: permissions (-want +got)\n%s", c.reason, diff)
+		slices.Sort(c.Permissions)
+		if diff := cmp.Diff(c.Permissions, got); diff != "" {
+			t.Errorf("%s: permissions (-want +got)\n%s", c.Reason, diff)
+		}
+		environment := deployed.environment(t)
+		for name, want := range c.Environment {
+			if environment[name] != want {
+				t.Errorf("%s: %s is %q, want %q", c.Reason, name, environment[name], want)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
+	"github.com/sluice-mesh/sluice/install/rbactest"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
@@ -196,4 +199,69 @@ func TestServedPodsOutlastAnOutage(t *testing.T) {
 		t.Errorf("/readyz during the outage: %d %s; want 200 and a ready socket", code, text)
 	}
 	r.end()
+}
+
+// TestRequestsArePermitted checks that the agent and the plugin send only requests that the chart's
+// roles permit, and that each permission is used, except those that are rarely needed.
+func TestRequestsArePermitted(t *testing.T) {
+	netnstest.RequireRoot(t)
+	for _, c := range rbactest.Configurations() {
+		if c.Environment == nil {
+			continue
+		}
+		t.Run(c.Reason, func(t *testing.T) {
+			t.Parallel() // mostly waits
+			tn := newTestNode(t)
+			maps.Copy(tn.env, c.Environment)
+			tn.SetTaints("["+startupTaint+"]", 0)
+			// The pod started without the plugin.
+			tn.addNetNS()
+			tn.cacheResult("web", "1")
+			tn.Put(`{kind: Namespace, metadata: {name: default, labels: {istio.io/dataplane-mode: ambient}}}`)
+			if tn.env["AMBIENT_ENABLED"] == "true" {
+				tn.env["ZTUNNEL_UDS_ADDRESS"] = tn.path("z/z.sock")
+				tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.startNodeProcess(netnstest.New(t))
+				tn.Put(`
+metadata: {name: web, uid: "1"}
+spec: {nodeName: node-1, containers: [{name: app}]}
+status: {phase: Running, podIP: 10.1.0.7}`)
+			} else {
+				tn.Put(`
+metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}
+spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
+status:
+  phase: Pending
+  podIP: 10.1.0.7
+  initContainerStatuses: [{name: istio-validation, lastState: {terminated: {exitCode: 126}}}]`)
+			}
+			r := tn.run(nil)
+			r.waitReady()
+			if tn.env["AMBIENT_ENABLED"] == "true" {
+				ztunneltest.Start(t, tn.path("z/z.sock"), nil)
+			}
+			unrequested := func(exceptions ...string) []string {
+				return slices.DeleteFunc(c.Kinds(), func(kind string) bool {
+					return slices.Contains(exceptions, kind) || tn.countRequests(kind) > 0
+				})
+			}
+			// Objects are listed only if the API server does not stream lists, and events are sent only
+			// about problems. The agent reads the DaemonSet and the node at its end.
+			rare := []string{"list pods", "list namespaces", "create events", "patch events"}
+			r.until("the permissions are used", func() bool {
+				if slices.Contains(c.Kinds(), "watch namespaces") {
+					_, _ = tn.client().Namespace(t.Context(), "default") // as the plugin does
+				}
+				return len(unrequested(append(rare, "get daemonsets", "get nodes")...)) == 0
+			})
+			r.end()
+			if left := unrequested(rare...); len(left) > 0 {
+				t.Errorf("permissions without requests: %q, want none", left)
+			}
+			for _, request := range tn.Requests() {
+				if !slices.Contains(c.Kinds(), request.Kind()) {
+					t.Errorf("the agent sends %q, which the roles do not permit: %q", request.Kind(), c.Kinds())
+				}
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package apiservertest
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"path"
 )
@@ -149,23 +150,44 @@ func (s *Server) Taints() string {
 	return string(node.Spec.Taints)
 }
 
-// patchNode replaces the spec of a node, or refuses the patch as a conflict.
+// patchNode applies a merge patch to a node. It refuses the patch as a conflict if the patch
+// contains another resourceVersion than the node has, or if SetTaints has requested it.
 func (s *Server) patchNode(w http.ResponseWriter, r *http.Request) {
-	var patch struct{ Spec map[string]any }
+	var patch map[string]any
 	if json.NewDecoder(r.Body).Decode(&patch) != nil {
 		refuse(w, http.StatusBadRequest, "invalid patch")
 		return
 	}
+	metadata, _ := patch["metadata"].(map[string]any)
 	s.mu.Lock()
-	hasConflict := s.conflicts > 0
-	if hasConflict {
-		s.conflicts--
-	}
-	s.mu.Unlock()
-	if hasConflict {
+	defer s.mu.Unlock()
+	node := s.objects[r.URL.Path]
+	version := node["metadata"].(map[string]any)["resourceVersion"]
+	requested := metadata["resourceVersion"]
+	if s.conflicts > 0 || requested != nil && requested != version {
+		s.conflicts = max(0, s.conflicts-1)
 		refuse(w, http.StatusConflict, "the object has been modified")
 		return
 	}
-	s.update(r.URL.Path, func(node map[string]any) { node["spec"] = patch.Spec })
-	write(w, http.StatusOK, s.object(r.URL.Path, nil))
+	s.replace(r.URL.Path, mergePatch(node, patch))
+	write(w, http.StatusOK, inJSON(s.objects[r.URL.Path]))
+}
+
+// mergePatch returns a copy of an object with a JSON merge patch (RFC 7386) applied.
+func mergePatch(object, patch map[string]any) map[string]any {
+	merged := maps.Clone(object)
+	if merged == nil {
+		merged = map[string]any{}
+	}
+	for key, value := range patch {
+		if part, ok := value.(map[string]any); ok {
+			before, _ := object[key].(map[string]any)
+			value = mergePatch(before, part)
+		}
+		merged[key] = value
+		if value == nil {
+			delete(merged, key)
+		}
+	}
+	return merged
 }

@@ -84,6 +84,9 @@ func (s *Server) authorized(r *http.Request) bool {
 	return ok && s.accepts(token)
 }
 
+// mergePatchType is the only content type of patches that the server supports.
+const mergePatchType = "application/merge-patch+json"
+
 // answer replies as an API server does. If change is not nil, the reply contains a copy of the
 // requested object that change has edited.
 func (s *Server) answer(
@@ -101,6 +104,8 @@ func (s *Server) answer(
 			` resource "pods" in API group ""`)
 	case s.daemonSetRefusal(r) != 0:
 		refuse(w, s.daemonSetRefusal(r), "daemonsets.apps is refused")
+	case method == http.MethodPatch && r.Header.Get("Content-Type") != mergePatchType:
+		refuse(w, http.StatusUnsupportedMediaType, "the body of the request was in an unknown format")
 	case method == http.MethodPost && name == "token":
 		s.issueToken(w, r)
 	case method == http.MethodPost && name == "events":

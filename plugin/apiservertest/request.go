@@ -22,8 +22,8 @@ func (r *Request) Kind() string {
 	elements := strings.Split(rest, "/")
 	resource, isObject := elements[len(elements)-1], len(elements)%2 == 0
 	switch {
-	case resource == "token":
-		resource = "serviceaccounts/token"
+	case len(elements) == 5: // a subresource of an object in a namespace
+		resource, isObject = elements[2]+"/"+elements[4], true
 	case isObject:
 		resource = elements[len(elements)-2]
 	}

@@ -129,6 +129,42 @@ func TestRepliesOfOthersAreErrors(t *testing.T) {
 	}
 }
 
+// TestUntaint checks that only the taints with the key are removed, and that a taint that was added
+// after the node was read is kept: then the node must be read again.
+func TestUntaint(t *testing.T) {
+	const startup, other, later = `{"effect":"NoSchedule","key":"a/not-ready"}`,
+		`{"effect":"NoSchedule","key":"dedicated","value":"gpu"}`,
+		`{"effect":"NoExecute","key":"node.kubernetes.io/unreachable"}`
+	server, c := start(t)
+	untaint := func(n *cluster.Node) error {
+		_, err := c.Untaint(t.Context(), n, "a/not-ready")
+		return err
+	}
+	read := func() *cluster.Node {
+		t.Helper()
+		n, err := c.Node(t.Context(), apiservertest.Node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	server.SetTaints("["+startup+","+other+"]", 0)
+	n := read()
+	server.SetTaints("["+startup+","+other+","+later+"]", 0)
+	if err := untaint(n); !cluster.IsConflict(err) {
+		t.Errorf("a node that has changed: error %v, want a conflict", err)
+	}
+	if got := server.Taints(); !strings.Contains(got, later) {
+		t.Errorf("taints after the conflict: %s, want all", got)
+	}
+	if err := untaint(read()); err != nil {
+		t.Error(err)
+	}
+	if got, want := server.Taints(), "["+other+","+later+"]"; got != want {
+		t.Errorf("taints: %s, want %s", got, want)
+	}
+}
+
 func TestSendEvent(t *testing.T) {
 	server, c := start(t)
 	err := c.SendEvent(t.Context(), cluster.Event{
