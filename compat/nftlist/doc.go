@@ -36,8 +36,9 @@
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
 // iptables-nft. Text does not show where a name ends: a comment, a log prefix, or the name of an
 // interface, a chain or a set can contain quotes, braces and line breaks, and look like statements,
-// elements or chains. If others than the reader of the listing can choose names, use JSON. In ip6 tables nft omits "ip6 nexthdr tcp" before "tcp dport". The
-// package reads it as "meta l4proto tcp", which differs for packets with extension headers.
+// elements or chains. If others than the reader of the listing can choose names, use JSON. In ip6
+// tables nft omits "ip6 nexthdr tcp" before "tcp dport". The package reads it as "meta l4proto
+// tcp", which differs for packets with extension headers.
 //
 //	listing, err := nftlist.Parse("ruleset.nft", file)
 package nftlist

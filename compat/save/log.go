@@ -41,8 +41,8 @@ type IstioLog struct {
 // runs, ParseIstioLog returns the last run. file is the name of the log in errors.
 //
 // The error is an error of [Parse], a [*SyntaxError] if the log contains no iptables rules or more
-// than 262,144 lines, or an error of reading. A run with native nftables is an error too, because its log has no rules in a
-// format that this package reads.
+// than 262,144 lines, or an error of reading. A run with native nftables is an error too, because
+// its log has no rules in a format that this package reads.
 func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -249,7 +249,7 @@ func testRepairWithUnreadableTable(t *testing.T, write func(testing.TB, *netns.N
 	r.start()
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 	write(t, ns)
-	for range 2 {
+	for i := range 2 {
 		if _, err := nft.RemoveRules(ns); err != nil {
 			t.Fatal(err)
 		}
@@ -259,6 +259,9 @@ func testRepairWithUnreadableTable(t *testing.T, write func(testing.TB, *netns.N
 				t.Fatal(err)
 			}
 			return len(rules.Compare(rs, found)) == 0
+		})
+		rulestest.Eventually(t, "the repair is counted", func() bool {
+			return r.metric("sluice_repairs_total{drift,repair,error}") == float64(i+1)
 		})
 	}
 	rulestest.Eventually(t, "the unreadable table is reported", func() bool {
