@@ -68,23 +68,26 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 // since the snapshot.
 func TestCheckWithASnapshotEqualsAFullCheck(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
-	for name, command := range map[string][]string{
-		"no change":              nil,
-		"Sluice's table flushed": {nftables, "flush table inet sluice"},
-		"Sluice's table deleted": {nftables, "delete table inet sluice"},
-		"a chain flushed":        {nftables, "flush chain inet sluice nat-output"},
-		"a rule added":           {nftables, "insert rule inet sluice nat-output accept"},
-		"a foreign table added":  {nftables, "add table ip others"},
-		"a route removed":        {ip, "-4 route flush table 133"},
-		"a policy rule removed":  {ip, "-6 rule del pref 133"},
-		"a foreign route added":  {ip, "-6 route add blackhole fd00::/16 table 133"},
+	for name, row := range map[string]struct {
+		command []string
+		differs bool
+	}{
+		"no change":              {nil, false},
+		"Sluice's table flushed": {[]string{nftables, "flush table inet sluice"}, true},
+		"Sluice's table deleted": {[]string{nftables, "delete table inet sluice"}, true},
+		"a chain flushed":        {[]string{nftables, "flush chain inet sluice nat-output"}, true},
+		"a rule added":           {[]string{nftables, "insert rule inet sluice nat-output accept"}, true},
+		"a foreign table added":  {[]string{nftables, "add table ip others"}, false},
+		"a route removed":        {[]string{ip, "-4 route flush table 133"}, true},
+		"a policy rule removed":  {[]string{ip, "-6 rule del pref 133"}, true},
+		"a foreign route added":  {[]string{ip, "-6 route add blackhole fd00::/16 table 133"}, true},
 	} {
 		for _, backendName := range backends {
 			t.Run(name+"/"+string(backendName), func(t *testing.T) {
-				if command != nil && command[0] == nftables && backendName == compat.BackendLegacy {
+				if row.command != nil && row.command[0] == nftables && backendName == compat.BackendLegacy {
 					t.Skip("the command changes the nftables table")
 				}
-				checkAgainAfter(t, backendName, compiled(t, tproxy, dual), command)
+				checkAgainAfter(t, backendName, compiled(t, tproxy, dual), row.command, row.differs)
 			})
 		}
 	}
@@ -94,31 +97,34 @@ func TestCheckWithASnapshotEqualsAFullCheck(t *testing.T) {
 // changes to the routing of a pod whose ruleset needs no policy routes.
 func TestCheckWithASnapshotOfAPodWithoutPolicyRoutes(t *testing.T) {
 	ip := netnstest.RequireBinary(t, "ip")
-	for name, command := range map[string]string{
-		"no change":                               "",
-		"the address ::6 removed":                 "-6 address del ::6/128 dev lo",
-		"a foreign address added":                 "-6 address add ::7/128 dev lo",
-		"a foreign policy rule":                   "-4 rule add pref 100 fwmark 7 lookup 99",
-		"a policy rule with the form of Sluice's": "-4 rule add pref 133 fwmark 7 lookup 99",
-		"a rule of Sluice without its route":      "-6 rule add pref 133 fwmark 1337 lookup 133",
-		"a route in Sluice's table":               "-4 route add blackhole 10.0.0.0/8 table 133",
+	for name, row := range map[string]struct {
+		command string
+		differs bool
+	}{
+		"no change":                               {"", false},
+		"the address ::6 removed":                 {"-6 address del ::6/128 dev lo", true},
+		"a foreign address added":                 {"-6 address add ::7/128 dev lo", false},
+		"a foreign policy rule":                   {"-4 rule add pref 100 fwmark 7 lookup 99", false},
+		"a policy rule with the form of Sluice's": {"-4 rule add pref 133 fwmark 7 lookup 99", true},
+		"a rule of Sluice without its route":      {"-6 rule add pref 133 fwmark 1337 lookup 133", true},
+		"a route in Sluice's table":               {"-4 route add blackhole 10.0.0.0/8 table 133", false},
 	} {
 		for _, backendName := range backends {
 			t.Run(name+"/"+string(backendName), func(t *testing.T) {
 				var change []string
-				if command != "" {
-					change = []string{ip, command}
+				if row.command != "" {
+					change = []string{ip, row.command}
 				}
-				checkAgainAfter(t, backendName, compiled(t, dual), change)
+				checkAgainAfter(t, backendName, compiled(t, dual), change, row.differs)
 			})
 		}
 	}
 }
 
 // checkAgainAfter verifies that, after the command (if not nil), Check with a snapshot returns the
-// same result as Check without one.
+// same result as Check without one. differs is set if the command causes differences.
 func checkAgainAfter(
-	t *testing.T, backendName compat.BackendName, want rules.Ruleset, command []string,
+	t *testing.T, backendName compat.BackendName, want rules.Ruleset, command []string, differs bool,
 ) {
 	t.Helper()
 	ns := netnstest.New(t)
@@ -138,6 +144,9 @@ func checkAgainAfter(
 	checked, err := b.Check(ns, want, compat.Snapshot{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if (len(checked.Differences) > 0) != differs {
+		t.Errorf("differences %v, want some: %t", checked.Differences, differs)
 	}
 	second, err := b.Check(ns, want, last.Snapshot)
 	if err != nil {

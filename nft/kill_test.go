@@ -59,6 +59,9 @@ func TestAKilledProcessLeavesACompleteRuleset(t *testing.T) {
 		}
 	}
 	t.Log(found)
+	if long && len(found) < 2 {
+		t.Errorf("all processes were killed in the state %v, want at least two states", found)
+	}
 }
 
 // applyAlternately applies the alternatives alternately and prints a line before each Apply.
