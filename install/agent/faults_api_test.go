@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 // apiFaults contains faults of an API server, with the readiness of the part "permissions" during
@@ -42,8 +43,16 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			tn := newTestNode(t)
 			r := tn.run(nil)
 			r.waitReady()
+			r.waitPodAccess("earlier")
+			earlier := source.Ref{Namespace: "default", Name: "earlier", UID: "earlier"}
+			r.until("the pod is cached", func() bool {
+				before := tn.countRequests("get pods")
+				_, err := tn.client().Pod(t.Context(), earlier)
+				return err == nil && tn.countRequests("get pods") == before
+			})
 			begin, before := time.Now(), len(tn.Requests())
 			tn.Fault(f.fault)
+			r.until("a request has met the fault", func() bool { return len(tn.Requests()) > before })
 			r.until("the fault is reported", func() bool {
 				_, text := r.get("MONITORING_PORT", "/metrics")
 				lost := strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")
@@ -55,6 +64,9 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			r.until("several requests are sent", func() bool {
 				return f.hangs || len(tn.Requests()) >= before+4
 			})
+			if _, err := tn.client().Pod(t.Context(), earlier); err != nil {
+				t.Errorf("the cached pod is not served: %v", err)
+			}
 			requests := len(tn.Requests()) - before
 			if most := maxRequests(time.Since(begin)); requests > most {
 				t.Errorf("the agent sent %d requests, want at most %d", requests, most)

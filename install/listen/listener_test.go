@@ -1,12 +1,16 @@
 package listen
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestIsOpen checks that isOpen determines the state of a socket without a connection, which
@@ -75,4 +79,40 @@ func TestServerKeepsTheSocketOfAnotherProcess(t *testing.T) {
 		t.Fatalf("ensureSocket: error %v, want none, and a new socket after the other was closed", err)
 	}
 	_ = second.Close()
+}
+
+// TestARunningServerKeepsTheSocketOfAnotherProcess checks that Run leaves its path to the socket of
+// another process, and creates its own socket again when the process ends.
+func TestARunningServerKeepsTheSocketOfAnotherProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "s")
+	failures := make(chan error, 10)
+	s := New(Options{
+		Network: "unixpacket", Path: path, MaxConnections: 1, Failed: func(err error) { failures <- err },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	rulestest.Eventually(t, "the server listens", s.Listening)
+	other, err := open("unixpacket", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	rulestest.Eventually(t, "the server has found the other socket", s.Replaced)
+	if !other.isInPlace() || !s.Listening() || len(failures) > 0 {
+		t.Errorf("the other socket is in place: %t, listening: %t, number of reported failures: %d; "+
+			"want true, true, 0", other.isInPlace(), s.Listening(), len(failures))
+	}
+	_ = other.Close()
+	rulestest.Eventually(t, "the server has created its socket again", func() bool { return !s.Replaced() })
+	if err := <-failures; !strings.Contains(err.Error(), "was removed, and was created again") {
+		t.Errorf("reported %v, want that the socket was created again", err)
+	}
 }

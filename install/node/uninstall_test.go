@@ -385,23 +385,30 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 // TestSandboxThatIsBeingCreatedKeepsItsExecutable covers a sandbox that is being created when the
 // configuration changes: its result is cached only afterwards.
 func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
-	tn := newTestNode(t)
-	tn.put("conf/10-a.conflist", list("calico"))
-	tn.mustBeInstalled(tn.reconcile())
-	var containerRuntime sync.WaitGroup
-	containerRuntime.Go(func() {
-		for strings.Contains(tn.read("conf/10-a.conflist"), "sluice-cni") {
-			runtime.Gosched()
+	synctest.Test(t, func(t *testing.T) {
+		tn := newTestNode(t)
+		tn.put("conf/10-a.conflist", list("calico"))
+		tn.mustBeInstalled(tn.reconcile())
+		type result struct {
+			report node.Report
+			err    error
 		}
-		<-time.After(50 * time.Millisecond) // the sandbox is being created
-		if tn.read("bin/sluice-cni") != pluginV1 {
-			t.Error("the executable was replaced or removed while a sandbox is being created")
+		done := make(chan result)
+		go func() {
+			report, err := tn.node().Uninstall(t.Context(), 3*time.Second)
+			done <- result{report, err}
+		}()
+		for range 10 { // the sandbox is being created
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if tn.read("bin/sluice-cni") != pluginV1 {
+				t.Fatal("the executable was replaced or removed while a sandbox is being created")
+			}
 		}
+		tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 		tn.cacheResult("late", "calico", "sluice-cni")
+		if r := <-done; r.err != nil || len(r.report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
+			t.Errorf("the report is %+v, error %v; want the no-op as the leftover", r.report, r.err)
+		}
 	})
-	report, err := tn.node().Uninstall(t.Context(), 3*time.Second)
-	containerRuntime.Wait()
-	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
-		t.Errorf("the report is %+v, error %v; want the no-op as the leftover", report, err)
-	}
 }

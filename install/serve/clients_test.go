@@ -7,9 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestOnlyRootIsAnswered checks that other users get no answer, even if the mode of the socket
@@ -68,33 +67,45 @@ func TestOtherUsersCannotReachTheSocket(t *testing.T) {
 }
 
 // TestConnectionsAreBounded checks that callers wait while the limit of connections is reached, and
-// that all callers are answered.
+// that all callers are answered. The limit is reached exactly: each answer admits the next caller.
 func TestConnectionsAreBounded(t *testing.T) {
-	var current, most atomic.Int32 // numbers of requests that are being answered
+	const limit, callers = 64, 100
+	var begun atomic.Int32
+	answer := make(chan struct{})
+	defer close(answer)
 	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
-		n := current.Add(1)
-		defer current.Add(-1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			continue
-		}
-		runtime.Gosched()
+		begun.Add(1)
+		<-answer
 		return echo.Pod(ctx, r)
 	}}
 	env := start(t, socket(t), serve.Options{Objects: o})
-	var group sync.WaitGroup
-	for i := range 300 {
-		group.Go(func() {
-			c := client.New(client.Options{Socket: env.path, Timeout: time.Minute})
-			if _, err := c.Pod(t.Context(), source.Ref{
-				Namespace: "default", Name: fmt.Sprint("web-", i),
-			}); err != nil {
-				t.Error(err)
-			}
-		})
+	var conns []net.Conn
+	for range callers {
+		c, err := net.Dial("unix", env.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		request := `{"version":1,"verb":"pod","namespace":"default","name":"web"}`
+		if _, err := c.Write(agent.AppendFrame(nil, []byte(request))); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
 	}
-	group.Wait()
-	if n := most.Load(); n > 64 {
-		t.Errorf("%d requests were answered at a time, want at most 64", n)
+	for answered := range callers {
+		want := int32(min(limit+answered, callers))
+		rulestest.Eventually(t, fmt.Sprintf("%d requests have begun", want), func() bool {
+			return begun.Load() >= want
+		})
+		if n := begun.Load(); n > want {
+			t.Fatalf("after %d answers %d requests have begun, want %d", answered, n, want)
+		}
+		answer <- struct{}{}
+	}
+	for _, c := range conns {
+		if head, err := agent.ReadFrame(c, agent.MaxAnswer); err != nil || string(head) != `{"version":1}` {
+			t.Errorf("answer %s, error %v, want an answer without an error", head, err)
+		}
 	}
 }
 
