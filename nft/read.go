@@ -171,8 +171,14 @@ const (
 
 // maxReadSize bounds the bytes that a read returns, and thereby the memory that it needs. A rule
 // takes about 250 bytes, and a prefix in a set takes 40. Without a bound, a process of the pod
-// could exhaust the memory of the reader.
+// could exhaust the memory of the reader. TestMemoryOfTheLargestRulesets of package audit measures
+// the memory.
 const maxReadSize = 64 << 20
+
+// objectSize is counted against maxReadSize for each chain, rule, set and part of a set's elements, in
+// addition to its size, for the decoded object. Without it, half a million short rules would need
+// 220 MiB.
+const objectSize = 192
 
 // requestSize is counted against maxReadSize for each request of a read. Without it, a process of
 // the pod that adds many empty tables or sets, each of which needs a request, could occupy the
@@ -180,8 +186,8 @@ const maxReadSize = 64 << 20
 const requestSize = 4 << 10
 
 // errTooLong is the error if maxReadSize is exceeded.
-var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB, or have too many tables" +
-	" or sets")
+var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB, in which each rule counts its" +
+	" size and 192 bytes, or have too many tables or sets")
 
 // errBusy is the error if the ruleset changes during every attempt to read it.
 var errBusy = errors.New("the nftables ruleset changed during every attempt to read it:" +

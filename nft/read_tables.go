@@ -67,7 +67,7 @@ type tableReader struct {
 	conn        *conn
 	tables      []foundTable
 	expected    *expectation
-	remaining   int // bytes that may still be read; see maxReadSize and requestSize
+	remaining   int // bytes that may still be read; see maxReadSize, objectSize and requestSize
 	budget      int // see maxExpansion
 	interrupted bool
 	errs        []error
@@ -86,7 +86,7 @@ func (r *tableReader) dump(
 		return
 	}
 	interrupted, err := r.conn.dump(msg, family, attrs, func(family uint8, a attributes) {
-		if r.remaining -= len(a); r.remaining >= 0 {
+		if r.remaining -= len(a) + objectSize; r.remaining >= 0 {
 			visit(family, a)
 		}
 	})

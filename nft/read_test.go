@@ -230,7 +230,7 @@ func TestRulesAreReadOnlyUpToTheLimit(t *testing.T) {
 		for _, row := range []struct {
 			limit int
 			want  error
-		}{{30 << 10, errTooLong}, {100 << 10, nil}} {
+		}{{30 << 10, errTooLong}, {60 << 10, errTooLong}, {100 << 10, nil}} {
 			c.maxSize = row.limit
 			found, err := c.findSluiceTable()
 			if err != nil {

@@ -154,9 +154,8 @@ const (
 )
 
 // maxCost bounds the cost of the tables that a [Reader] returns, and thereby the memory that they
-// need: about 120 MiB while they are compared, and 190 MiB while they are replaced. Without a
-// bound, a process of the pod could exhaust the memory of the reader. The kernel's own limit is
-// 512 MiB for each table.
+// need; TestMemoryOfTheLargestRulesets of package audit measures it. Without a bound, a process of
+// the pod could exhaust the memory of the reader. The kernel's own limit is 512 MiB for each table.
 const maxCost = 32 << 20
 
 // entryCost is counted for each entry in addition to its size, for the decoded rule.

@@ -12,7 +12,9 @@ import (
 
 // A meteredNamespace adds the processor time of its methods, whose cost depends on the pod's
 // addresses, rules and connections, to the processor time of an audit. Between these methods an
-// audit may wait for the API server and for locks while the process does other work.
+// audit may wait for the API server and for locks while the process does other work. Methods that
+// read rules run for one pod at a time, because the rules of two pods could exceed the memory limit
+// of the agent; see [MaxReadMemory].
 type meteredNamespace struct {
 	Namespace
 	run *auditRun
@@ -25,50 +27,61 @@ func (m meteredNamespace) measure() func() {
 	return func() { m.run.processorTime += m.run.ProcessorTime() - before }
 }
 
+// exclusively waits until no other audit reads rules. It returns a function that ends the exclusion,
+// and adds the processor time.
+func (m meteredNamespace) exclusively() func() {
+	m.run.reading <- struct{}{}
+	end := m.measure()
+	return func() {
+		end()
+		<-m.run.reading
+	}
+}
+
 func (m meteredNamespace) Addresses() ([]netip.Addr, error) {
 	defer m.measure()()
 	return m.Namespace.Addresses()
 }
 
 func (m meteredNamespace) Check(b compat.BackendName, rs rules.Ruleset) (compat.Comparison, error) {
-	defer m.measure()()
+	defer m.exclusively()()
 	return m.Namespace.Check(b, rs)
 }
 
 func (m meteredNamespace) CheckSince(
 	last compat.Comparison, rs rules.Ruleset,
 ) (compat.Comparison, error) {
-	defer m.measure()()
+	defer m.exclusively()()
 	return m.Namespace.CheckSince(last, rs)
 }
 
 func (m meteredNamespace) Repair(
 	b compat.BackendName, rs rules.Ruleset, found compat.Comparison,
 ) (compat.Result, error) {
-	defer m.measure()()
+	defer m.exclusively()()
 	return m.Namespace.Repair(b, rs, found)
 }
 
 func (m meteredNamespace) HasNoRules() (bool, error) {
-	defer m.measure()()
+	defer m.exclusively()()
 	return m.Namespace.HasNoRules()
 }
 
 func (m meteredNamespace) Foreign(
 	rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget,
 ) foreign.Snapshot {
-	defer m.measure()()
+	defer m.exclusively()()
 	return m.Namespace.Foreign(rs, last, b)
 }
 
 func (m meteredNamespace) EndConnections(
 	rs rules.Ruleset, o established.Options,
 ) (established.Report, error) {
-	defer m.measure()()
+	defer m.exclusively()()
 	return m.Namespace.EndConnections(rs, o)
 }
 
 func (m meteredNamespace) Istio() ([]string, error) {
-	defer m.measure()()
+	defer m.exclusively()()
 	return m.Namespace.Istio()
 }

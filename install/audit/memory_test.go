@@ -1,0 +1,130 @@
+package audit_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestMemoryOfTheLargestRulesets measures the memory that the readers of both backends need at their
+// limits, in a process of its own, and compares it with MaxReadMemory.
+func TestMemoryOfTheLargestRulesets(t *testing.T) {
+	if path := os.Getenv("SLUICE_READ_NETNS"); path != "" {
+		readLargeRulesets(t, path)
+		return
+	}
+	if os.Getenv("SLUICE_LONG") == "" {
+		t.Skip("takes a minute: set SLUICE_LONG=1")
+	}
+	table := func(before, rule string, n int) string {
+		return "table ip t {\n" + before + "chain c {\ntype filter hook output priority 0\n" +
+			strings.Repeat(rule+"\n", n) + "}\n}"
+	}
+	var set strings.Builder
+	set.WriteString("set s {\ntype ipv4_addr\nelements = {")
+	for i := range 500_000 {
+		fmt.Fprintf(&set, "10.%d.%d.%d,", i>>16, i>>8&255, i&255)
+	}
+	set.WriteString("}\n}\n")
+	legacy := "*mangle\n" + strings.Repeat("-A OUTPUT\n", 95_000) + "COMMIT\n"
+	for name, text := range map[string]string{
+		"short rules":     table("", "accept", 210_000),
+		"rules with port": table("", "tcp dport 80 accept", 120_000),
+		"a large set":     table(set.String(), "ip daddr @s accept", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			istiotest.Run(t, ns, text, "nft", "-f", "-")
+			istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, legacy)
+			cmd := exec.Command(os.Args[0], "-test.run=^TestMemoryOfTheLargestRulesets$", "-test.v")
+			// The memory limit makes the garbage small.
+			cmd.Env = append(os.Environ(), "GOMEMLIMIT=60MiB",
+				fmt.Sprintf("SLUICE_READ_NETNS=/proc/%d/fd/%d", os.Getpid(), ns.FD()))
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			t.Logf("%s", out)
+		})
+	}
+}
+
+// readLargeRulesets reads the rules of a network namespace, and checks the memory that this needs.
+func readLargeRulesets(t *testing.T, path string) {
+	handle, err := netns.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := audit.In(handle)
+	defer ns.Close()
+	before := maxResident(t)
+	redirect := rules.DefaultRedirect()
+	redirect.OutboundCIDRs.All, redirect.InboundPorts.All = true, true
+	found := ns.Foreign(rules.MustCompile(redirect), nil, diff.DefaultBudget)
+	t.Logf("reading: %d MiB, verdict %q, unknown %v", (maxResident(t)-before)>>20, found.Verdict(), found.Unknown)
+	result, err := ns.Repair(compat.BackendLegacy, rules.MustCompile(redirect), compat.Comparison{})
+	if err != nil || result.Outcome == nft.Unchanged {
+		t.Errorf("Repair: outcome %q, error %v, want a change", result.Outcome, err)
+	}
+	used := maxResident(t) - before
+	t.Logf("reading and replacing: %d MiB", used>>20)
+	if used > audit.MaxReadMemory {
+		t.Errorf("the read needs %d MiB, want at most %d MiB", used>>20, audit.MaxReadMemory>>20)
+	}
+}
+
+// maxResident returns the maximum resident memory of the process so far, in bytes.
+func maxResident(t *testing.T) int {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(status), "\nVmHWM:")
+	var kib int
+	if _, err := fmt.Sscanf(line, "%d kB", &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
+}
+
+// TestRulesOfOnePodAreReadAtATime checks that two workers do not read the rules of two pods at the
+// same time, which together could need twice MaxReadMemory.
+func TestRulesOfOnePodAreReadAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := newTestEnv(t, nil)
+		var reading, reads atomic.Int32
+		for _, name := range []string{"one", "two"} {
+			env.addRedirected(meshPod(name)).duringForeign = func() {
+				if n := reading.Add(1); n > 1 {
+					t.Errorf("the rules of %d pods are read at the same time, want 1", n)
+				}
+				env.mu.Unlock() // Foreign holds it
+				time.Sleep(time.Second)
+				env.mu.Lock()
+				reading.Add(-1)
+				reads.Add(1)
+			}
+		}
+		env.start()
+		defer env.stop()
+		time.Sleep(10 * time.Second)
+		if reads.Load() < 2 {
+			t.Errorf("%d reads, want those of two pods", reads.Load())
+		}
+	})
+}
