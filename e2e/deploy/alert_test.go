@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,6 +97,31 @@ func TestAlertOnMostlyUncapturedPods(t *testing.T) {
 			got := evaluate(t, alertExpr(t, "SluicePodMostlyUncaptured"), tc.samples)
 			if got != tc.want {
 				t.Errorf("the alert's expression returns %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The age of an audit without a delay is at most audit.interval. The rows contain the interval, and the
+// time of the oldest audit after an hour of samples.
+func TestAlertOnLateAudits(t *testing.T) {
+	for _, tc := range []struct {
+		name              string
+		interval, audited int
+		want              string
+	}{
+		{"default interval, 14 minutes late", 60, 2700, ""},
+		{"default interval, 20 minutes", 60, 2400, "1200.00"},
+		{"an undisturbed pod with an interval of 30 minutes", 1800, 1800, ""},
+		{"an undisturbed pod with an interval of a day", 86400, 3600 - 86400, ""},
+		{"an audit that is overdue for 50 minutes", 1800, -1200, "4800.00"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			samples := fmt.Sprintf("sluice_audit_interval_seconds %dx60\n\t"+
+				"sluice_audit_last_completed_timestamp_seconds %dx60", tc.interval, tc.audited)
+			got := evaluate(t, alertExpr(t, "SluiceAuditStands"), samples)
+			if value := got[strings.LastIndex(got, " ")+1:]; value != tc.want {
+				t.Errorf("the alert's expression returns %q, want the value %q", got, tc.want)
 			}
 		})
 	}

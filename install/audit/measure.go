@@ -38,6 +38,9 @@ func (a *Auditor) Measure() {
 	for _, effect := range []foreign.Verdict{foreign.Bypassed, foreign.Unknown} {
 		a.Metrics.Set(metrics.PodsForeignRules(string(effect)), float64(effects[effect]))
 	}
+	if a.Compare {
+		a.Metrics.Set(metrics.AuditInterval(), a.Interval.Seconds())
+	}
 	if a.Compare && complete && a.Pods.Synced() {
 		a.Metrics.Set(metrics.AuditLastCompleted(), float64(oldest.UnixNano())/1e9)
 	}

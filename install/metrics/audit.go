@@ -39,6 +39,10 @@ var (
 		Help: "Time since which all mesh pods of the node whose state is known have been " +
 			"audited, in seconds since 1970",
 	})
+	AuditInterval = define0[GaugeSeries](Metric{
+		Name: "sluice_audit_interval_seconds",
+		Help: "Maximum time between two audits of a pod without events",
+	})
 	Drifts = define1[CounterSeries, DriftKind](Metric{
 		Name: "sluice_drifts_total",
 		Labels: []Label{{

@@ -34,8 +34,8 @@ var (
 	})
 	ConflictingWrites = define1[CounterSeries, string](Metric{
 		Name: "sluice_conflicting_writes_total", Labels: []Label{{Name: "writer"}},
-		Help: "Removals of the plugin from the configuration, or of its executable, by the " +
-			"program that removed it",
+		Help: "Changes of the configuration or of the plugin's executable that the agent had to " +
+			"correct, by the program that made them",
 	})
 	TokenAge = define0[GaugeSeries](Metric{
 		Name: "sluice_token_age_seconds",

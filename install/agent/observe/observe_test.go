@@ -213,7 +213,7 @@ func TestMetrics(t *testing.T) {
 		metrics.InstallPartReady(observe.Binary), metrics.ChainBypassed(),
 		metrics.TokenAge(), metrics.TokenExpiry(), metrics.NodeDirectory("binary", "same"),
 		metrics.Pods("drifted"),
-		metrics.PodsForeignRules("bypass"), metrics.AuditLastCompleted(),
+		metrics.PodsForeignRules("bypass"), metrics.AuditLastCompleted(), metrics.AuditInterval(),
 		metrics.BuildInfo("v2", "x"), metrics.ZtunnelConnected(), metrics.AmbientPods("pending"),
 		metrics.HostRulesInPlace(), metrics.ZtunnelPodsUnacknowledged(),
 	} {
