@@ -22,7 +22,7 @@ func TestValuesAreCopiedToObjects(t *testing.T) {
 			nodeSelectorTerms: [{matchFields: [{key: a, operator: Exists}]}]}}},
 		tolerations: [{key: only, operator: Exists}],
 		updateStrategy: {type: OnDelete, rollingUpdate: null}, terminationGracePeriodSeconds: 99,
-		resources: {limits: {memory: 180Mi}}, resourceQuotas: {enabled: true, pods: 7},
+		resources: {limits: {memory: 200Mi}}, resourceQuotas: {enabled: true, pods: 7},
 		uninstallHook: {timeoutSeconds: 77, tolerations: [{key: hook, operator: Exists}]}}`, deploy.Options{})
 	ds := deployed.agent(t)
 	agent, hook := ds.Spec.Template.Spec, job(t, hooks).Spec.Template.Spec
@@ -47,7 +47,7 @@ func TestValuesAreCopiedToObjects(t *testing.T) {
 		core.PullAlways, core.PullAlways, secrets, secrets, "high",
 		[]string{"high"},
 		"7", "a", "only", "hook", int64(77),
-		"OnDelete", true, int64(99), "180Mi",
+		"OnDelete", true, int64(99), "200Mi",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields of the objects (-want +got)\n%s", diff)
@@ -67,8 +67,8 @@ func TestResources(t *testing.T) {
 		{"no resources", "resources: null", "{}"},
 		{
 			"null amount",
-			"resources: {requests: {cpu: null}, limits: {cpu: null, memory: 180Mi}}",
-			"{requests: {memory: 50Mi}, limits: {memory: 180Mi}}",
+			"resources: {requests: {cpu: null}, limits: {cpu: null, memory: 200Mi}}",
+			"{requests: {memory: 50Mi}, limits: {memory: 200Mi}}",
 		},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
@@ -79,6 +79,28 @@ func TestResources(t *testing.T) {
 		if diff := cmp.Diff(want,
 			deployed.agent(t).Spec.Template.Spec.Containers[0].Resources); diff != "" {
 			t.Errorf("%s: resources (-want +got)\n%s", c.reason, diff)
+		}
+	}
+}
+
+// A variable of Go's runtime replaces the chart's. Server-side apply rejects a name that occurs twice.
+func TestVariablesOccurOnce(t *testing.T) {
+	for _, values := range []string{"{}", "env: {GOMEMLIMIT: 100MiB, GOMAXPROCS: 1, HTTPS_PROXY: p}"} {
+		deployed, _ := render(t, values, deploy.Options{})
+		seen := map[string]bool{}
+		for _, e := range deployed.agent(t).Spec.Template.Spec.Containers[0].Env {
+			if seen[e.Name] {
+				t.Errorf("%s: the variable %s occurs twice", values, e.Name)
+			}
+			seen[e.Name] = true
+		}
+		for _, name := range goVariables {
+			if !seen[name] {
+				t.Errorf("%s: no variable %s", values, name)
+			}
+		}
+		if got := deployed.environment(t)["GOMEMLIMIT"]; strings.HasPrefix(values, "env") && got != "100MiB" {
+			t.Errorf("%s: GOMEMLIMIT is %q, want the value", values, got)
 		}
 	}
 }
@@ -144,6 +166,14 @@ func TestNotes(t *testing.T) {
 			"enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]",
 			"helm test tests nothing: enablementSelectors may not select its pod.", true,
 		},
+		{
+			"only cluster-wide objects", "global: {resourceScope: cluster}",
+			"helm test tests nothing: resourceScope is cluster.", true,
+		},
+		{"no agents", "global: {resourceScope: cluster}", "daemonset/sluice-node", false},
+		{"no agents to inspect", "global: {resourceScope: cluster}", "exec AGENT", false},
+		{"a network that only the user knows", "chained: false", "helm test tests nothing: with chained=false", true},
+		{"a network for the test", "{chained: false, provider: multus}", "helm test tests nothing", false},
 		{"no server", "serve: {enabled: false}", "rules check", false},
 		{
 			"Multus and chained", "{provider: multus, chained: true}",

@@ -243,7 +243,7 @@ func TestRejectedValues(t *testing.T) {
 		},
 		{
 			"{profile: ambient, mountNetns: false, searchProc: false, audit: {enabled: false}}",
-			"mountNetns and searchProc: audit and ambient mode need one of them",
+			"mountNetns and searchProc: audit, repair in place and ambient mode need one of them",
 		},
 		{
 			"profile: openshift",
@@ -327,7 +327,7 @@ func TestRejectedValues(t *testing.T) {
 		},
 		{
 			"{mountNetns: false, searchProc: false}",
-			"mountNetns and searchProc: audit and ambient mode need one of them",
+			"mountNetns and searchProc: audit, repair in place and ambient mode need one of them",
 		},
 		{
 			"terminationGracePeriodSeconds: 19",
@@ -361,6 +361,18 @@ func TestRejectedValues(t *testing.T) {
 			"updateStrategy: {rollingUpdate: {maxSurge: 10%}}",
 			"updateStrategy.rollingUpdate.maxSurge 10%: two agents on one node",
 		},
+		{
+			"{mountNetns: false, searchProc: false, audit: {enabled: false}}",
+			"mountNetns and searchProc: audit, repair in place and ambient mode need one of them",
+		},
+		{
+			"{podMonitor: {enabled: true}, monitoringPort: 0}",
+			"podMonitor.enabled: needs the metrics of the agents; set monitoringPort to a port, or omit podMonitor.enabled",
+		},
+		{
+			"{prometheusRule: {enabled: true}, monitoringPort: 0}",
+			"prometheusRule.enabled: needs the metrics of the agents",
+		},
 		{"monitoringPort: 8000", "monitoringPort 8000: must differ from healthPort"},
 		{
 			"{monitoringPort: 9000, healthPort: 9000}",
@@ -374,8 +386,8 @@ func TestRejectedValues(t *testing.T) {
 		{"cniConfDir: /etc/", "cniConfDir /etc/: is a system directory"},
 		{"cniCacheDir: /var/lib", "cniCacheDir /var/lib: is a system directory"},
 		{
-			"resources: {limits: {memory: 64Mi}}",
-			"resources.limits.memory 64Mi: is not enough for the agent; must be at least 128Mi",
+			"resources: {limits: {memory: 191Mi}}",
+			"resources.limits.memory 191Mi: is not enough for the agent; must be at least 192Mi",
 		},
 		{
 			"resources: {limits: {memory: 100000000}}",
@@ -545,7 +557,8 @@ func TestAcceptedValues(t *testing.T) {
 		"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 65}",
 		"{apiBudget: null, apiTryTimeout: null, resyncInterval: null, uninstallTimeout: null, " +
 			"audit: {interval: null}}",
-		"monitoringPort: 0", "resources: {limits: {memory: 128Mi}}",
+		"{mountNetns: false, searchProc: false, audit: {enabled: false}, repair: {repairPods: false}}",
+		"{monitoringPort: 0, dashboard: {enabled: true}}", "resources: {limits: {memory: 192Mi}}",
 		"resources: {limits: {memory: 1Gi}}", "resources: {limits: {memory: 1.5e9}}",
 		"resources: {limits: {memory: null}}", "resources: null", "cniBinDir: /home/kubernetes/bin",
 		"updateStrategy: {rollingUpdate: {maxSurge: 0}}",

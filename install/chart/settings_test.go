@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/install/agent"
+	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
@@ -71,19 +72,27 @@ func TestLimitsFollowTheAgent(t *testing.T) {
 	reserve := int(agent.UninstallReserve(false).Seconds())
 	ambientReserve := int(agent.UninstallReserve(true).Seconds())
 	compare(t, "files/limits.yaml", fmt.Appendf(nil, "# Generated from constants of the agent; see settings_test.go.\n"+
-		"uninstallReserveSeconds: %d\nambientUninstallReserveSeconds: %d\n", reserve, ambientReserve))
+		"uninstallReserveSeconds: %d\nambientUninstallReserveSeconds: %d\nminimumMemoryMebibytes: %d\n", reserve,
+		ambientReserve, agent.MinMemory>>20))
 	s, _ := settings.Find("SLUICE_UNINSTALL_TIMEOUT")
 	if want := fmt.Sprintf("at least %d s less than terminationGracePeriodSeconds, %d s in ambient mode", reserve,
 		ambientReserve); !strings.HasSuffix(s.Help, want) {
 		t.Errorf("the help of %s is %q, want the suffix %q", s.Env, s.Help, want)
 	}
-	values, err := os.ReadFile("values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := fmt.Sprintf("by %d\n# seconds, or %d in ambient mode", reserve, ambientReserve)
-	if !strings.Contains(string(values), want) {
-		t.Errorf("values.yaml does not contain %q", want)
+	for _, text := range []struct{ file, want string }{
+		{"values.yaml", fmt.Sprintf("by %d\n# seconds, or %d in ambient mode", reserve, ambientReserve)},
+		{"values.yaml", fmt.Sprintf("below %dMi is refused", agent.MinMemory>>20)},
+		{"values.yaml", fmt.Sprintf("up to %d MiB to read the rules of a pod", audit.MaxReadMemory>>20)},
+		{"values.schema.json", fmt.Sprintf("below %dMi is refused", agent.MinMemory>>20)},
+		{"THREATS.md", fmt.Sprintf("at most %d MiB of memory", audit.MaxReadMemory>>20)},
+	} {
+		content, err := os.ReadFile(text.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(content), text.want) {
+			t.Errorf("%s does not contain %q", text.file, text.want)
+		}
 	}
 }
 

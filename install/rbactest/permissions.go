@@ -63,13 +63,13 @@ func Configurations() []Configuration {
 		},
 		{
 			"deletion of pods that cannot be repaired",
-			"repair: {deletePods: true, labelPods: true}", nil, with("pods: delete"),
+			"repair: {deletePods: true, labelPods: true}", nil, with("pods: delete", "pods/status: patch"),
 		},
 		{
-			"deletion takes precedence over labeling",
+			"deletion, and labeling of static pods, which cannot be deleted",
 			"repair: {repairPods: false, deletePods: true, labelPods: true}",
 			environment{"REPAIR_REPAIR_PODS": "false", "REPAIR_DELETE_PODS": "true", "REPAIR_LABEL_PODS": "true"},
-			with("pods: delete"),
+			with("pods: delete", "pods/status: patch"),
 		},
 		{
 			"no repair, no deletion",

@@ -25,7 +25,7 @@ var repairSettings = []Setting{
 		Env: "REPAIR_LABEL_PODS", Helm: "repair.labelPods", Kind: Bool, Default: "false",
 		Example: "true",
 		Help: "label a pod that started without the plugin if its validation fails and repair " +
-			"in place is disabled, fails or does not help",
+			"in place is disabled, fails or does not help; with REPAIR_DELETE_PODS only static pods",
 	},
 	{
 		Env: "REPAIR_BROKEN_POD_LABEL_KEY", Helm: "repair.brokenPodLabelKey", Kind: QualifiedName,

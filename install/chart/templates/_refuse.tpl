@@ -83,8 +83,8 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- if and (not $v.chained) (hasSuffix ".conflist" $v.cniConfFileName) -}}
 {{- $errors = append $errors (printf "cniConfFileName %s: with chained=false the file contains a single plugin; must end in .conf" $v.cniConfFileName) -}}
 {{- end -}}
-{{- if and (not $v.mountNetns) (not $v.searchProc) (or $v.audit.enabled $v.ambient.enabled) -}}
-{{- $errors = append $errors "mountNetns and searchProc: audit and ambient mode need one of them to find network namespaces; set one to true, or audit.enabled and ambient.enabled to false" -}}
+{{- if and (not $v.mountNetns) (not $v.searchProc) $v.entersPods -}}
+{{- $errors = append $errors "mountNetns and searchProc: audit, repair in place and ambient mode need one of them to find network namespaces; set one to true, or audit.enabled, repair.repairPods and ambient.enabled to false" -}}
 {{- end -}}
 {{- range $key, $setting := dict "apiBudget" (list $v.apiBudget "2m") "apiTryTimeout" (list $v.apiTryTimeout "2m")
   "audit.interval" (list $v.audit.interval "24h") "resyncInterval" (list $v.resyncInterval "24h")
@@ -106,6 +106,11 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- if and $v.monitoringPort (eq (int $v.monitoringPort) (int $v.healthPort)) -}}
 {{- $errors = append $errors (printf "monitoringPort %d: must differ from healthPort; the defaults are 15014 and 8000, 0 disables monitoring" (int $v.monitoringPort)) -}}
 {{- end -}}
+{{- range $key := list "podMonitor" "prometheusRule" -}}
+{{- if and (index $v $key).enabled (not $v.monitoringPort) -}}
+{{- $errors = append $errors (printf "%s.enabled: needs the metrics of the agents; set monitoringPort to a port, or omit %s.enabled" $key $key) -}}
+{{- end -}}
+{{- end -}}
 {{- range $key := list "cniBinDir" "cniConfDir" "cniCacheDir" "cniNetnsDir" -}}
 {{- $dir := clean (index $v $key | default "/x") -}}
 {{- if has $dir (list "/" "/boot" "/dev" "/etc" "/home" "/lib" "/lib64" "/opt" "/proc" "/root" "/run" "/sbin" "/sys" "/tmp" "/usr" "/var" "/var/lib" "/var/run") -}}
@@ -115,8 +120,8 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- $limit := (($v.resources | default $v.global.defaultResources | default dict).limits | default dict).memory -}}
 {{- if $limit -}}
 {{- $bytes := include "sluice.bytes" $limit | float64 -}}
-{{- if lt $bytes 134217728.0 -}}
-{{- $errors = append $errors (printf "resources.limits.memory %v: is not enough for the agent; must be at least 128Mi, or unset" $limit) -}}
+{{- if lt $bytes (mulf $limits.minimumMemoryMebibytes 1048576) -}}
+{{- $errors = append $errors (printf "resources.limits.memory %v: is not enough for the agent; must be at least %dMi, or unset" $limit (int $limits.minimumMemoryMebibytes)) -}}
 {{- end -}}
 {{- end -}}
 {{- $settings := .Files.Get "files/settings.yaml" | fromYaml -}}

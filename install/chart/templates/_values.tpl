@@ -24,11 +24,11 @@ defaults, and a missing value or null means the default. All other templates use
 {{- $_ := set $v.ambient "enabled" (eq (coalesce $v.profile $v.global.profile | default "") "ambient") -}}
 {{- end -}}
 {{- $_ := set $v "platform" $name -}}
+{{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
+{{- $_ := set $v "entersPods" (or $repairs $v.audit.enabled $v.ambient.enabled) -}}
 {{- include "sluice.refuse" (dict "v" $v "given" .Values "platform" $platform "platforms" (omit $platforms "default") "Files" .Files) -}}
 {{- $_ := set $v "logLevel" (include "sluice.logLevel" (coalesce $v.logging.level $v.global.logging.level "info")) -}}
 {{- if $v.global.nativeNftables -}}{{- $_ := set $v "backend" "nft" -}}{{- end -}}
-{{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
-{{- $_ := set $v "entersPods" (or $repairs $v.audit.enabled $v.ambient.enabled) -}}
 {{- /* Ambient mode needs /proc to find the network namespace of the node and the kubelet. */ -}}
 {{- $_ := set $v "readsProc" (or (and $v.searchProc $v.entersPods) $v.ambient.enabled) -}}
 {{- $_ := set $v "knowsPods" (or $v.serve.enabled $v.audit.enabled $v.repair.enabled) -}}
@@ -54,6 +54,10 @@ defaults, and a missing value or null means the default. All other templates use
 {{- $_ := set $v "untested" (printf "excludeNamespaces contains %s" $.Release.Namespace) -}}
 {{- else if $v.enablementSelectors -}}
 {{- $_ := set $v "untested" "enablementSelectors may not select its pod" -}}
+{{- else if not $v.namespaced -}}
+{{- $_ := set $v "untested" "resourceScope is cluster" -}}
+{{- else if and (not $v.chained) (ne $v.provider "multus") -}}
+{{- $_ := set $v "untested" "with chained=false, its pod needs the NetworkAttachmentDefinition of provider=multus" -}}
 {{- end -}}
 {{- toYaml $v -}}
 {{- end -}}
