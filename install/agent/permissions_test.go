@@ -234,17 +234,6 @@ status:
   podIP: 10.1.0.7
   initContainerStatuses: [{name: istio-validation, lastState: {terminated: {exitCode: 126}}}]`)
 			}
-			if tn.env["REPAIR_DELETE_PODS"] == "true" && tn.env["REPAIR_LABEL_PODS"] == "true" {
-				tn.cacheResult("static", "2")
-				tn.Put(`
-metadata:
-  {name: static, uid: "2", annotations: {sidecar.istio.io/status: "{}", kubernetes.io/config.hash: "2"}}
-spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
-status:
-  phase: Pending
-  podIP: 10.1.0.7
-  initContainerStatuses: [{name: istio-validation, lastState: {terminated: {exitCode: 126}}}]`)
-			}
 			r := tn.run(nil)
 			r.waitReady()
 			if tn.env["AMBIENT_ENABLED"] == "true" {

@@ -67,8 +67,7 @@ func Configurations() []Configuration {
 		},
 		{
 			"deletion, and labeling of static pods, which cannot be deleted",
-			"repair: {repairPods: false, deletePods: true, labelPods: true}",
-			environment{"REPAIR_REPAIR_PODS": "false", "REPAIR_DELETE_PODS": "true", "REPAIR_LABEL_PODS": "true"},
+			"repair: {repairPods: false, deletePods: true, labelPods: true}", nil,
 			with("pods: delete", "pods/status: patch"),
 		},
 		{
