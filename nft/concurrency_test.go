@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,9 +16,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTwoProcessesInstallConcurrently begins each round in an empty namespace. It does not check
-// the ruleset of a round that takes longer than the timeout of the lock, for example on a busy
-// machine: the namespace may then have the rules of one ruleset and the routes of the other.
+// withoutLock is printed after the outcome of an Apply that did not get the lock before the timeout.
+const withoutLock = " without the lock"
+
+// applyWithLock is like Apply, and reports whether Apply had the lock if it changed the namespace.
+// Without the lock, for example on a busy machine, concurrent calls may leave the rules of one
+// ruleset and the routes of the other.
+func applyWithLock(ns *netns.NS, rs rules.Ruleset) (result Result, locked bool, err error) {
+	p, err := Prepare(rs)
+	if err != nil {
+		return Result{}, false, err
+	}
+	locked = true
+	result, err = p.Apply(ns, ApplyOptions{BeforeChange: func(exclusive bool) error {
+		locked = exclusive
+		return nil
+	}})
+	return result, locked, err
+}
+
+// TestTwoProcessesInstallConcurrently begins each round in an empty namespace. It checks the ruleset
+// of a round in which both processes had the lock.
 func TestTwoProcessesInstallConcurrently(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -26,9 +45,9 @@ func TestTwoProcessesInstallConcurrently(t *testing.T) {
 		startProcess(t, ns, nil, "apply the named examples"),
 		startProcess(t, ns, nil, "apply the named examples"),
 	}
-	outcomes := map[string]int{}
+	outcomes, checked := map[string]int{}, 0
 	for range repetitions(50, 1000) {
-		start := time.Now()
+		locked := true
 		for i, p := range appliers {
 			p.writeLine(t, names[i])
 		}
@@ -37,10 +56,12 @@ func TestTwoProcessesInstallConcurrently(t *testing.T) {
 			if strings.HasPrefix(outcome, "error") {
 				t.Fatal(outcome)
 			}
+			locked = locked && !strings.HasSuffix(outcome, withoutLock)
 			outcomes[outcome]++
 		}
-		if time.Since(start) < netns.LockTimeout {
+		if locked {
 			checkOneOf(t, ns, names...)
+			checked++
 		}
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
@@ -48,8 +69,9 @@ func TestTwoProcessesInstallConcurrently(t *testing.T) {
 		checkEmpty(t, ns)
 	}
 	t.Log(outcomes)
-	if outcomes[string(Created)] == 0 {
-		t.Errorf("outcomes %v, want at least one %q", outcomes, Created)
+	if outcomes[string(Created)] == 0 || checked == 0 {
+		t.Errorf("outcomes %v, %d rulesets were checked; want at least one %q, and at least one", outcomes,
+			checked, Created)
 	}
 }
 
@@ -60,12 +82,15 @@ func applyNamedExamples(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
 		if err != nil {
 			return nil // the end of the input
 		}
-		result, err := Apply(ns, example(strings.TrimSpace(name)))
-		if err != nil {
+		result, locked, err := applyWithLock(ns, example(strings.TrimSpace(name)))
+		switch {
+		case err != nil:
 			fmt.Printf("error: %v\n", err)
-			continue
+		case !locked:
+			fmt.Println(string(result.Outcome) + withoutLock)
+		default:
+			fmt.Println(result.Outcome)
 		}
-		fmt.Println(result.Outcome)
 	}
 }
 
@@ -78,22 +103,32 @@ func TestConcurrentInstallersOfAllExamples(t *testing.T) {
 	for _, e := range examples {
 		names = append(names, e.name)
 	}
-	for range repetitions(1, 50) {
-		locked := runConcurrently(t, len(examples), func(i int) error {
+	checked := 0
+	for i := 0; i < repetitions(1, 50) || checked == 0 && i < 20; i++ {
+		var unlocked atomic.Bool
+		runConcurrently(t, len(examples), func(i int) error {
 			for j := range examples {
-				if _, err := Apply(ns, example(names[(i+j)%len(names)])); err != nil {
+				_, locked, err := applyWithLock(ns, example(names[(i+j)%len(names)]))
+				if err != nil || !locked {
+					unlocked.Store(true)
+				}
+				if err != nil {
 					return err
 				}
 			}
 			return nil
 		})
-		if locked {
+		if !unlocked.Load() {
 			checkOneOf(t, ns, names...)
+			checked++
 		}
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}
 		checkEmpty(t, ns)
+	}
+	if checked == 0 {
+		t.Error("no ruleset was checked, because in each round an Apply did not get the lock")
 	}
 }
 
