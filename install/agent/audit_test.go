@@ -112,6 +112,36 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 	r.end()
 }
 
+// TestAPodThatThePluginCouldNotReadIsRepaired checks that the agent redirects a pod that the plugin
+// could not read and let start, and that an event contains the reason.
+func TestAPodThatThePluginCouldNotReadIsRepaired(t *testing.T) {
+	netnstest.RequireRoot(t)
+	tn := newTestNode(t)
+	tn.env["SLUICE_UNREADABLE_PODS"] = "skip"
+	ns, _ := tn.addNetNS()
+	if err := record.In(tn.path("run")).Put(record.Record{
+		Key: record.Key{ContainerID: "a", IfName: "eth0"}, Netns: "/var/run/netns/cni-1",
+		Pod:     record.Pod{Namespace: "default", Name: "web", UID: "1"},
+		Outcome: "skip", Reason: protocol.PodUnreadable, Time: time.Now(),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	tn.Put(`
+metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}
+spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
+status: {phase: Running, podIP: 10.1.0.7}`)
+	r := tn.run(nil)
+	r.until("the pod is redirected", redirectedPodsAre(r, "1"))
+	if backendsWithRules(t, ns) != 1 {
+		t.Error("the pod has no rules")
+	}
+	r.until("an event contains the reason", func() bool {
+		return strings.HasPrefix(tn.lastMessage("RedirectRepaired"),
+			"the plugin could not read the pod when the pod started; the pod is redirected now")
+	})
+	r.end()
+}
+
 // TestAForceDeletedPodIsAudited checks that the running and the next agent audit, count and repair
 // a pod after the API server has removed it, and that the pod is no longer counted when its sandbox
 // has ended.
