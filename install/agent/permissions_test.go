@@ -1,7 +1,9 @@
 package agent_test
 
 import (
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -228,6 +230,25 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 			} else {
 				tn.Put(`
 metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}
+spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
+status:
+  phase: Pending
+  podIP: 10.1.0.7
+  initContainerStatuses: [{name: istio-validation, lastState: {terminated: {exitCode: 126}}}]`)
+			}
+			// Another pod is static, so that it is labeled and not deleted.
+			if tn.env["REPAIR_DELETE_PODS"] == "true" && tn.env["REPAIR_LABEL_PODS"] == "true" {
+				other := netnstest.NewPod(t)
+				err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), other.FD()), tn.path("netns/cni-2"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				tn.writeFile("cache/results/net-c2-eth0", `{"kind": "cniCacheV1", "containerId": "c2",
+					"ifName": "eth0", "netns": "/var/run/netns/cni-2", "cniArgs": [["K8S_POD_NAMESPACE", "default"],
+					["K8S_POD_NAME", "static"], ["K8S_POD_UID", "2"]]}`)
+				tn.Put(`
+metadata:
+  {name: static, uid: "2", annotations: {sidecar.istio.io/status: "{}", kubernetes.io/config.mirror: "2"}}
 spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
 status:
   phase: Pending

@@ -67,7 +67,8 @@ func Configurations() []Configuration {
 		},
 		{
 			"deletion, and labeling of static pods, which cannot be deleted",
-			"repair: {repairPods: false, deletePods: true, labelPods: true}", nil,
+			"repair: {repairPods: false, deletePods: true, labelPods: true}",
+			environment{"REPAIR_REPAIR_PODS": "false", "REPAIR_DELETE_PODS": "true", "REPAIR_LABEL_PODS": "true"},
 			with("pods: delete", "pods/status: patch"),
 		},
 		{
