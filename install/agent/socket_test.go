@@ -34,6 +34,7 @@ func (tn *testNode) countRequests(kind string) (n int) {
 // pod could start outside the mesh.
 func TestStartingPodsGetCurrentNamespaces(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // the test waits for seconds
 	tn := newTestNode(t)
 	tn.env["SLUICE_ENABLEMENT_SELECTORS"] = `[{"namespaceSelector":{"matchLabels":{"mesh":"on"}}}]`
 	tn.Put(`{kind: Namespace, metadata: {name: default, labels: {mesh: "off"}}}`)
@@ -66,6 +67,7 @@ func TestStartingPodsGetCurrentNamespaces(t *testing.T) {
 // not returned the pod.
 func TestPodsFromThePluginAreServed(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // the test waits for seconds
 	tn := newTestNode(t)
 	r := tn.run(nil)
 	r.waitReady()
