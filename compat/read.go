@@ -10,10 +10,10 @@ import (
 )
 
 // ReadTables returns all iptables-legacy tables in the namespace (nil: the current one), IPv4
-// first. A match or target that the model does not support becomes [rules.Unknown]. If some
-// tables cannot be read, the error names them, and the result contains the other tables. ReadTables
-// creates no table. It needs the privileges of [xtables.Tables] and [xtables.Reader.Read], whose limit
-// applies to all tables together.
+// first. A match or target that the model does not support becomes [rules.Unknown]. If some tables
+// cannot be read, the error names them, and the result contains the other tables. ReadTables
+// creates no table. It needs the privileges of [xtables.Tables] and [xtables.Reader.Read], whose
+// limit applies to all tables together.
 func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 	ids, err := xtables.Tables(ns)
 	if err != nil {

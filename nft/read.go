@@ -175,9 +175,9 @@ const (
 // the memory.
 const maxReadSize = 64 << 20
 
-// objectSize is counted against maxReadSize for each chain, rule, set and part of a set's elements, in
-// addition to its size, for the decoded object. Without it, half a million short rules would need
-// 220 MiB.
+// objectSize is counted against maxReadSize for each chain, rule, set and part of a set's elements,
+// in addition to its size, for the decoded object. Without it, half a million short rules would
+// need 220 MiB.
 const objectSize = 192
 
 // requestSize is counted against maxReadSize for each request of a read. Without it, a process of

@@ -158,14 +158,14 @@ const (
 	AllowedProbeSourceIPv6 = "a unicast IPv6 address without zone that is not a loopback address"
 )
 
-// AllowsProbeSourceIPv4 reports whether a is an IPv4 address to which a pod can send the answer to a
-// probe. A pod drops packets from other addresses.
+// AllowsProbeSourceIPv4 reports whether a is an IPv4 address to which a pod can send the answer to
+// a probe. A pod drops packets from other addresses.
 func AllowsProbeSourceIPv4(a netip.Addr) bool {
 	return a.Is4() && isUnicast(a) && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// AllowsProbeSourceIPv6 reports whether a is an IPv6 address to which a pod can send the answer to a
-// probe. A pod drops packets from other addresses.
+// AllowsProbeSourceIPv6 reports whether a is an IPv6 address to which a pod can send the answer to
+// a probe. A pod drops packets from other addresses.
 func AllowsProbeSourceIPv6(a netip.Addr) bool {
 	return a.Is6() && !a.Is4In6() && a.Zone() == "" && isUnicast(a)
 }

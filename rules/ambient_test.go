@@ -150,8 +150,8 @@ func compileAmbient(t testing.TB, a rules.Ambient) rules.Ruleset {
 	return rs
 }
 
-// TestAddressesThatNoProbeCanHave checks that the source of probes must be an address to which a pod
-// can send its answer.
+// TestAddressesThatNoProbeCanHave checks that the source of probes must be an address to which a
+// pod can send its answer.
 func TestAddressesThatNoProbeCanHave(t *testing.T) {
 	for _, text := range []string{
 		"0.0.0.0", "127.0.0.1", "127.9.9.9", "224.0.0.1", "239.1.2.3", "255.255.255.255", "10.0.0.1",

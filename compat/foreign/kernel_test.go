@@ -456,8 +456,8 @@ func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
 	}
 }
 
-// TestTooLargeLegacyTable checks that rules of iptables-legacy that exceed the limit have an unknown
-// effect, also if a snapshot was made before they were added.
+// TestTooLargeLegacyTable checks that rules of iptables-legacy that exceed the limit have an
+// unknown effect, also if a snapshot was made before they were added.
 func TestTooLargeLegacyTable(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)

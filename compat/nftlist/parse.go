@@ -8,9 +8,9 @@ import (
 )
 
 // maxSize is the maximum size of a listing in bytes. If the Go runtime has a limit of memory
-// (GOMEMLIMIT), as in the container of the node agent, maxAmplification times the size must be below
-// the limit: reading a text of one million elements takes 270 times its size, and a text of typical
-// rules takes 70 times its size.
+// (GOMEMLIMIT), as in the container of the node agent, maxAmplification times the size must be
+// below the limit: reading a text of one million elements takes 270 times its size, and a text of
+// typical rules takes 70 times its size.
 const (
 	maxSize          = 64 << 20
 	maxAmplification = 512

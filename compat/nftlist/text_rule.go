@@ -7,8 +7,8 @@ import (
 
 // readRule reads a rule. If it cannot parse a statement, the rest of the rule becomes a single
 // unknown statement. If the rest may belong to the statement before, the unknown statement contains
-// that statement too. This is also the case if a statement follows a verdict that ends the rule: nft
-// accepts no such rule, so that the verdict may be part of a name.
+// that statement too. This is also the case if a statement follows a verdict that ends the rule:
+// nft accepts no such rule, so that the verdict may be part of a name.
 func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	r := ruleObject{
 		Family: id.family, Table: id.table, Chain: id.name, Handle: s.handle, line: s.line(),

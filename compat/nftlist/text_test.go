@@ -125,8 +125,8 @@ func TestTextOfChangedSets(t *testing.T) {
 	}
 }
 
-// TestJSONOfChangedSets is like TestTextOfChangedSets, for statements that nft does not represent as
-// objects, for sets that an old statement changes, and for chains that are not compared.
+// TestJSONOfChangedSets is like TestTextOfChangedSets, for statements that nft does not represent
+// as objects, for sets that an old statement changes, and for chains that are not compared.
 func TestJSONOfChangedSets(t *testing.T) {
 	const unknown = "meta nfproto ipv4 unknown(ip daddr @s) accept"
 	for statement, want := range map[string]string{

@@ -13,8 +13,8 @@ import (
 
 // iptables accepts abbreviated names of all options. A word after a match or target with further
 // options may therefore be an option of the header, of another match or of the implied match. If it
-// is not certainly an option of this match or target, it makes the match or target unknown, with any
-// effect, or it is an error.
+// is not certainly an option of this match or target, it makes the match or target unknown, with
+// any effect, or it is an error.
 func TestWordsAfterMatchesAndTargetsWithFurtherOptions(t *testing.T) {
 	const targetError = "want -j, -g, --jump or --goto as a word of its own, without quotes, or an option that is no abbreviation of these"
 	for _, tc := range []struct{ rule, want, complete string }{

@@ -181,7 +181,8 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 		return p.deleteRules(c, parsed, words)
 	}
 	if name == "-I" {
-		// iptables inserts the rules of a list of addresses one after the other at the same position.
+		// iptables inserts the rules of a list of addresses one after the other at the same
+		// position.
 		slices.Reverse(parsed)
 	}
 	p.table().insert(c, index, parsed)

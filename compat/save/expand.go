@@ -15,17 +15,18 @@ import (
 // Otherwise only maxSize limits the number of rules.
 const maxCombinations = 4096
 
-// maxSize limits the memory for the rules and chains of a text. It is the maximum sum of their sizes.
-// The size of a rule is the number of its matches plus two. The header counts as two matches. A chain
-// has the size of a rule without other matches. This allows at most 260,000 rules, which need 100 MB.
+// maxSize limits the memory for the rules and chains of a text. It is the maximum sum of their
+// sizes. The size of a rule is the number of its matches plus two. The header counts as two
+// matches. A chain has the size of a rule without other matches. This allows at most 260,000 rules,
+// which need 100 MB.
 const maxSize = 1 << 20
 
 // headerSize is the size of a rule without its match modules, in the unit of maxSize: two for the
 // rule, and two for the header matches.
 const headerSize = 4
 
-// addSize adds to the size of the text. It returns false if the sum exceeds maxSize. The rest of the
-// text is then not read.
+// addSize adds to the size of the text. It returns false if the sum exceeds maxSize. The rest of
+// the text is then not read.
 func (p *parser) addSize(n int) bool {
 	p.size += n
 	return p.size <= maxSize

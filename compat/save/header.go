@@ -17,8 +17,8 @@ type header struct {
 	lastList, negated   word // the last list of addresses, and the last negated address
 	protocol, fragment  rules.Match
 	otherFamily         bool // the rule is for the other family
-	// lateErr is the first error that iptables finds after it has read the options, for example in an
-	// address. It is no error if the rule is for the other family.
+	// lateErr is the first error that iptables finds after it has read the options, for example in
+	// an address. It is no error if the rule is for the other family.
 	lateErr *SyntaxError
 }
 
@@ -239,8 +239,8 @@ func (r *ruleReader) readCounters(flag word, not bool) {
 }
 
 // readFamily parses an option that restricts the rule to one family. A text for both families
-// contains such options. Like iptables-restore, the package does not read the rest of a rule for the
-// other family.
+// contains such options. Like iptables-restore, the package does not read the rest of a rule for
+// the other family.
 func (r *ruleReader) readFamily(flag word, not bool) {
 	r.rejectNegation(flag, not)
 	family := rules.IPv4

@@ -24,8 +24,8 @@ import (
 //
 // Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
 // the addresses of each list are disjoint, it becomes a single rule that matches all addresses of
-// the lists. The text must then not refer to rules of this chain by number. If a text would
-// result in more than 260,000 rules and chains, or in fewer rules with many matches, Parse returns an
+// the lists. The text must then not refer to rules of this chain by number. If a text would result
+// in more than 260,000 rules and chains, or in fewer rules with many matches, Parse returns an
 // error, also if later commands delete rules.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)

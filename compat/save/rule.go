@@ -21,10 +21,10 @@ type ruleReader struct {
 	hits    rules.Hits
 }
 
-// readRule parses the words of a rule of the chain after the chain's name. A rule with a list of addresses
-// results in several rules. A rule for the other family results in no rule. merged reports whether
-// one rule represents several combinations of addresses. hits is the counter before the command, or
-// nil.
+// readRule parses the words of a rule of the chain after the chain's name. A rule with a list of
+// addresses results in several rules. A rule for the other family results in no rule. merged
+// reports whether one rule represents several combinations of addresses. hits is the counter before
+// the command, or nil.
 func (p *parser) readRule(
 	c *chain, words []word, hits *rules.Hits,
 ) (parsed []rules.Rule, merged bool, _ *SyntaxError) {

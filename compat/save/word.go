@@ -49,8 +49,8 @@ func splitWords(line string, words []word) (_ []word, openQuote int) {
 }
 
 // quotedWord parses the word that begins at start and ends with a quoted part. end is the index
-// after the word. If a quote is not closed, end is -1, and the column of the word is the position of
-// the quote.
+// after the word. If a quote is not closed, end is -1, and the column of the word is the position
+// of the quote.
 func quotedWord(line string, start int) (w word, end int) {
 	var text strings.Builder
 	quote := -1 // the index of the open quote

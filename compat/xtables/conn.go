@@ -35,7 +35,8 @@ const (
 // again and repeat the change.
 var ErrChanged = errors.New("another process changed the table after it was read")
 
-// ErrTooLarge means that the tables to read exceed the limit of a [Reader]. Their content is unknown.
+// ErrTooLarge means that the tables to read exceed the limit of a [Reader]. Their content is
+// unknown.
 var ErrTooLarge = errors.New("the tables exceed the limit of 32 MiB, in which each entry counts its" +
 	" size and 192 bytes: delete the rules that are not needed")
 

@@ -85,19 +85,19 @@ func readProc(path string) ([]byte, error) {
 	}
 }
 
-// A Reader reads tables up to a total cost of 32 MiB, where each entry costs its size and 192 bytes:
-// about 90,000 short rules, or 50,000 of kube-proxy. It repeats reads for at most 3 s if other
-// processes change the tables. The zero value has not read a table yet. A Reader is not safe for
-// concurrent use.
+// A Reader reads tables up to a total cost of 32 MiB, where each entry costs its size and 192
+// bytes: about 90,000 short rules, or 50,000 of kube-proxy. It repeats reads for at most 3 s if
+// other processes change the tables. The zero value has not read a table yet. A Reader is not safe
+// for concurrent use.
 type Reader struct {
 	cost     int
 	deadline time.Time // set by the first read
 }
 
 // Read returns a table of the namespace (nil: the current one). It never creates a table. If the
-// table does not exist, the error wraps [fs.ErrNotExist]. If the table and those that the reader has
-// returned exceed the limit, the error wraps [ErrTooLarge]. Read needs CAP_NET_ADMIN in the user
-// namespace that owns the network namespace, and the privileges of [Tables].
+// table does not exist, the error wraps [fs.ErrNotExist]. If the table and those that the reader
+// has returned exceed the limit, the error wraps [ErrTooLarge]. Read needs CAP_NET_ADMIN in the
+// user namespace that owns the network namespace, and the privileges of [Tables].
 func (r *Reader) Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := withTable(ns, "read", ID{family, name}, func(c *conn) error {

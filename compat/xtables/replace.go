@@ -23,7 +23,8 @@ import (
 // the number of entries. A change between this read and the replacement that keeps the number, such
 // as a changed policy, is therefore overwritten. Replace does not use iptables' lock file.
 //
-// The error wraps [ErrTooLarge] if t, or the table that it replaces, exceeds the limit of a [Reader].
+// The error wraps [ErrTooLarge] if t, or the table that it replaces, exceeds the limit of a
+// [Reader].
 //
 // On success, t contains the table as read after the replacement. After a [ReplacedError], the
 // table was replaced, but t is unchanged. After any other error, nothing has changed.

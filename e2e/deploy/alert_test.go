@@ -102,8 +102,8 @@ func TestAlertOnMostlyUncapturedPods(t *testing.T) {
 	}
 }
 
-// The age of an audit without a delay is at most audit.interval. The rows contain the interval, and the
-// time of the oldest audit after an hour of samples.
+// The age of an audit without a delay is at most audit.interval. The rows contain the interval, and
+// the time of the oldest audit after an hour of samples.
 func TestAlertOnLateAudits(t *testing.T) {
 	for _, tc := range []struct {
 		name              string

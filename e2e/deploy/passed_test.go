@@ -83,7 +83,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// A variable of Go's runtime replaces the chart's. Server-side apply rejects a name that occurs twice.
+// A variable of Go's runtime replaces the chart's. Server-side apply rejects a name that occurs
+// twice.
 func TestVariablesOccurOnce(t *testing.T) {
 	for _, values := range []string{"{}", "env: {GOMEMLIMIT: 100MiB, GOMAXPROCS: 1, HTTPS_PROXY: p}"} {
 		deployed, _ := render(t, values, deploy.Options{})

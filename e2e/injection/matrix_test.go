@@ -97,8 +97,9 @@ func mustBeInjected(t *testing.T, c controlPlane, s podCase, pod *corev1.Pod) {
 	}
 }
 
-// addresses returns the addresses of a pod in the order of its status. As in a cluster whose primary
-// family is IPv6, IPv6 is first. istio-init sees the kernel's order, in which IPv4 is first.
+// addresses returns the addresses of a pod in the order of its status. As in a cluster whose
+// primary family is IPv6, IPv6 is first. istio-init sees the kernel's order, in which IPv4 is
+// first.
 func addresses(p istio.Pod) []netip.Addr {
 	return map[istio.Pod][]netip.Addr{
 		istio.IPv4Pod: {testbed.PodIP4}, istio.IPv6Pod: {testbed.PodIP6},

@@ -101,8 +101,8 @@ func (tc *testCluster) removeAgent(t *testing.T) {
 	}
 }
 
-// mustNotStart waits until an ADD of the pod fails twice, and fails the test unless the plugin's log
-// contains the reason and no sandbox of the pod is ready.
+// mustNotStart waits until an ADD of the pod fails twice, and fails the test unless the plugin's
+// log contains the reason and no sandbox of the pod is ready.
 func (o *outage) mustNotStart(t *testing.T, reason string) {
 	t.Helper()
 	eventually(t, readyTimeout, "two ADDs fail", func(context.Context) error {

@@ -265,8 +265,8 @@ status:
 					return slices.Contains(exceptions, kind) || tn.countRequests(kind) > 0
 				})
 			}
-			// Objects are listed only if the API server does not stream lists, and events are sent only
-			// about problems. The agent reads the DaemonSet and the node at its end.
+			// Objects are listed only if the API server does not stream lists, and events are sent
+			// only about problems. The agent reads the DaemonSet and the node at its end.
 			rare := []string{"list pods", "list namespaces", "create events", "patch events"}
 			r.until("the permissions are used", func() bool {
 				if slices.Contains(c.Kinds(), "watch namespaces") {

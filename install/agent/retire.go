@@ -21,9 +21,11 @@ import (
 )
 
 // UninstallReserve returns the time that the agent needs between SIGTERM and its end in addition to
-// SLUICE_UNINSTALL_TIMEOUT, when it removes the plugin from the node: for the decision, for the end of
-// its workers and servers, and in ambient mode for the pods to leave. The kubelet kills it after the
-// termination grace period; enrolled pods would then keep their rules without an agent.
+// SLUICE_UNINSTALL_TIMEOUT, when it removes the plugin from the node: for the decision, for the end
+// of its workers and servers, and in ambient mode for the pods to leave. The kubelet kills it after
+// the termination grace period; enrolled pods would then keep their rules without an agent. The
+// time does not include waiting for the lock of the state directory, which other processes hold for
+// some milliseconds.
 func UninstallReserve(ambientMode bool) time.Duration {
 	const (
 		endOfWorkers   = time.Second
@@ -36,9 +38,10 @@ func UninstallReserve(ambientMode bool) time.Duration {
 	return reserve
 }
 
-// retire removes the plugin and the rules of ambient mode from the node if no agent will replace this
-// one, and reports whether it removed the plugin. The agent continues to serve the plugin meanwhile.
-// If the plugin cannot be removed, the rules are removed nevertheless, unless another agent runs.
+// retire removes the plugin and the rules of ambient mode from the node if no agent will replace
+// this one, and reports whether it removed the plugin. The agent continues to serve the plugin
+// meanwhile. If the plugin cannot be removed, the rules are removed nevertheless, unless another
+// agent runs.
 func (a *Agent) retire(ctx context.Context) (removed bool, err error) {
 	decision := a.decider.Decide(ctx)
 	if !decision.Remove {
@@ -48,7 +51,7 @@ func (a *Agent) retire(ctx context.Context) (removed bool, err error) {
 	a.options.Log.Info("the agent removes the plugin from the node", zap.String("reason", decision.Reason))
 	err = uninstallNode(ctx, a.node, a.options.Settings, a.options.Log.Logger)
 	removed = err == nil
-	if a.ambient != nil && !errors.Is(err, journal.ErrAgentRunning) {
+	if a.ambient != nil && !anotherAgentRuns(a.options.Settings, err) {
 		err = errors.Join(err, a.ambient.uninstall(ctx))
 	}
 	return removed, err
@@ -65,11 +68,22 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	if err != nil {
 		return err
 	}
-	if err := uninstallNode(ctx, n, v, log); err != nil {
-		return err
+	err = uninstallNode(ctx, n, v, log)
+	removed := err == nil
+	if !anotherAgentRuns(v, err) {
+		err = errors.Join(err, removeAmbientRules(v, parsed, log))
 	}
-	rulesErr := removeAmbientRules(v, parsed, log)
-	return errors.Join(rulesErr, removeAccess(v, parsed.Kubeconfig, log))
+	if removed {
+		err = errors.Join(err, removeAccess(v, parsed.Kubeconfig, log))
+	}
+	return err
+}
+
+// anotherAgentRuns reports whether an agent is registered, or was when the uninstallation of the
+// plugin failed with err.
+func anotherAgentRuns(v settings.Values, err error) bool {
+	return errors.Is(err, journal.ErrAgentRunning) ||
+		errors.Is(journal.CheckNoAgent(v.Text("SLUICE_STATE_DIR")), journal.ErrAgentRunning)
 }
 
 // uninstallNode removes the plugin from the node, and logs the changed and the remaining files.

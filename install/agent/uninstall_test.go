@@ -54,7 +54,22 @@ func TestUninstallRemovesTheKubeconfigAlthoughRulesRemain(t *testing.T) {
 // ambient mode, and the documented command, which does not say that ambient mode was enabled. The
 // rules of pods with sidecars stay.
 func TestUninstallByHandRemovesTheRulesOfPods(t *testing.T) {
-	tn := newTestNode(t)
+	t.Run("the plugin is removed", func(t *testing.T) { testUninstallByHand(t, newTestNode(t), "") })
+	t.Run("the plugin cannot be removed, because the lock is held", func(t *testing.T) {
+		tn := newTestNode(t)
+		lock, err := journal.Acquire(t.Context(), tn.path("state"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = lock.Release() }()
+		testUninstallByHand(t, tn, "lock")
+	})
+}
+
+// testUninstallByHand checks that the error contains wantErr, and that there is none if wantErr is
+// empty.
+func testUninstallByHand(t *testing.T, tn *testNode, wantErr string) {
+	t.Helper()
 	tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.path("proc")
 	host, first, second, sidecar := netnstest.New(t), netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	for pid, ns := range map[string]*netns.NS{"1": host, "7": first, "8": first, "9": second, "10": sidecar} {
@@ -97,8 +112,9 @@ func TestUninstallByHandRemovesTheRulesOfPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, logged := observer.New(zap.WarnLevel)
-	if err := agent.Uninstall(t.Context(), v, tn.path("image/noop"), zap.New(core)); err != nil {
-		t.Error(err)
+	err = agent.Uninstall(t.Context(), v, tn.path("image/noop"), zap.New(core))
+	if (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
+		t.Errorf("error %v, want one that contains %q, or none if it is empty", err, wantErr)
 	}
 	for ns, want := range map[*netns.NS]int{first: 0, second: 0, sidecar: 1} {
 		if installed, err := compat.InstalledBackends(ns); err != nil || len(installed) != want {

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestMemoryOfTheLargestRulesets measures the memory that the readers of both backends need at their
-// limits, in a process of its own, and compares it with MaxReadMemory.
+// TestMemoryOfTheLargestRulesets measures the memory that the readers of both backends need at
+// their limits, in a process of its own, and compares it with MaxReadMemory.
 func TestMemoryOfTheLargestRulesets(t *testing.T) {
 	if path := os.Getenv("SLUICE_READ_NETNS"); path != "" {
 		readLargeRulesets(t, path)

@@ -27,8 +27,8 @@ func (m meteredNamespace) measure() func() {
 	return func() { m.run.processorTime += m.run.ProcessorTime() - before }
 }
 
-// exclusively waits until no other audit reads rules. It returns a function that ends the exclusion,
-// and adds the processor time.
+// exclusively waits until no other audit reads rules. It returns a function that ends the
+// exclusion, and adds the processor time.
 func (m meteredNamespace) exclusively() func() {
 	m.run.reading <- struct{}{}
 	end := m.measure()

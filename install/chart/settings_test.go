@@ -50,8 +50,8 @@ func TestRejectionsFollowTheTable(t *testing.T) {
 	compare(t, "files/settings.yaml", []byte(want.String()))
 }
 
-// TestDefaultsFollowValues checks that files/defaults.yaml contains the values of values.yaml, which
-// templates cannot read. It omits fields that Kubernetes defines: null removes them from the
+// TestDefaultsFollowValues checks that files/defaults.yaml contains the values of values.yaml,
+// which templates cannot read. It omits fields that Kubernetes defines: null removes them from the
 // objects.
 func TestDefaultsFollowValues(t *testing.T) {
 	var values map[string]any
@@ -66,8 +66,8 @@ func TestDefaultsFollowValues(t *testing.T) {
 	compare(t, "files/defaults.yaml", append([]byte(comment), text...))
 }
 
-// TestLimitsFollowTheAgent checks that files/limits.yaml, and the texts about it, contain constants of
-// the agent.
+// TestLimitsFollowTheAgent checks that files/limits.yaml, and the texts about it, contain constants
+// of the agent.
 func TestLimitsFollowTheAgent(t *testing.T) {
 	reserve := int(agent.UninstallReserve(false).Seconds())
 	ambientReserve := int(agent.UninstallReserve(true).Seconds())

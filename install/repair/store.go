@@ -32,8 +32,8 @@ type Entry struct {
 }
 
 // version is the version of the format. A file without a version has version 1, because earlier
-// agents wrote none. A new parameter of the rules needs a new version: an older agent would otherwise
-// repair the pod to rules without the parameter.
+// agents wrote none. A new parameter of the rules needs a new version: an older agent would
+// otherwise repair the pod to rules without the parameter.
 const version = 1
 
 // storedEntry is the format of the file.

@@ -78,8 +78,8 @@ func defaults(s *Settings) rules.Redirect {
 
 // setParameter sets one parameter if the pod specifies it, and adds the faults of its value.
 // Annotations have the syntax of the injector, arguments and variables that of istio-iptables. It
-// adds a note if a value is in a source that is not read, or contains names that cannot be resolved, or
-// if it ignores an annotation.
+// adds a note if a value is in a source that is not read, or contains names that cannot be
+// resolved, or if it ignores an annotation.
 func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	value := s.find(p)
 	if value.unread != "" {
@@ -100,7 +100,8 @@ func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	}
 	wrong := set(&r.Values, value.text)
 	if len(wrong) > 0 && p.Config != "" {
-		// Istio does not have the parameter, and the plugin's configuration sets it without the pod.
+		// Istio does not have the parameter, and the plugin's configuration sets it without the
+		// pod.
 		r.noteIgnored(value.source, value.text, allowed)
 		return
 	}

@@ -134,8 +134,8 @@ func (n *network) waitUsable(ns *netns.NS, link, address string) {
 	}
 }
 
-// askTimeout is longer than the timeout of the chart's probes, because the kernel repeats a SYN that
-// it drops under load after 1, 3 and 7 s.
+// askTimeout is longer than the timeout of the chart's probes, because the kernel repeats a SYN
+// that it drops under load after 1, 3 and 7 s.
 const askTimeout = 30 * time.Second
 
 // ask sends a request from a neighbor to an address of the agent on a new connection.

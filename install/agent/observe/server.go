@@ -60,8 +60,8 @@ type Port struct {
 }
 
 // Serve serves the connections of a listener, one request on each, until ctx is done, and then
-// closes the listener and returns nil. Running requests have ShutdownTime to complete. Serve returns
-// an error if the listener fails.
+// closes the listener and returns nil. Running requests have ShutdownTime to complete. Serve
+// returns an error if the listener fails.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	guarded := &limiter{
 		Listener: l, isNode: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now,

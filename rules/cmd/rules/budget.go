@@ -25,9 +25,9 @@ func withinMemoryLimit(b diff.Budget) diff.Budget {
 	return b
 }
 
-// maxInput returns the maximum size of a text of rules in bytes: 64 MiB, which is more than iptables
-// or nft print for 100,000 rules, but at most 1/32 of the memory limit of the process, because the
-// rules of a text need more memory than the text.
+// maxInput returns the maximum size of a text of rules in bytes: 64 MiB, which is more than
+// iptables or nft print for 100,000 rules, but at most 1/32 of the memory limit of the process,
+// because the rules of a text need more memory than the text.
 func maxInput() int64 {
 	const unchanged = -1
 	megabytes := max(1, debug.SetMemoryLimit(unchanged)/32>>20)
