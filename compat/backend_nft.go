@@ -227,19 +227,16 @@ func (nftBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return nft.Read(ns
 
 // Remove implements Backend.
 func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
-	old, _, err := legacyTables(ns)
-	switch {
-	case err != nil:
-		return false, err
-	case len(old) > 0: // the rules in iptables-legacy need the routes
+	old, _, legacyErr := legacyTables(ns)
+	if legacyErr != nil || len(old) > 0 { // rules in iptables-legacy need the routes
 		removed, err = nft.RemoveRules(ns)
-	default:
+	} else {
 		removed, err = nft.Remove(ns)
 	}
 	if nft.IsNotSupported(err) {
 		err = nil // a kernel without nf_tables holds no rules of Sluice
 	}
-	return removed, err
+	return removed, errors.Join(err, legacyErr)
 }
 
 // legacyTables returns Sluice's tables in iptables-legacy. It returns none if the kernel does not

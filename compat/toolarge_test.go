@@ -28,6 +28,18 @@ func TestTooLargeLegacyTable(t *testing.T) {
 	if !compat.IsLegacyTooLarge(found.Backend, err) || len(found.Differences) > 0 {
 		t.Errorf("Check: differences %v, error %v; want only that the table is too large", found.Differences, err)
 	}
+	for _, name := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
+		if _, err := b.Apply(ns, rs, compat.Snapshot{}); !compat.IsLegacyTooLarge(compat.BackendNFT, err) {
+			t.Errorf("Apply: error %v", err)
+		}
+		removed, err := chosen(t, name).Remove(ns)
+		if !removed || !errors.Is(err, xtables.ErrTooLarge) {
+			t.Errorf("Remove by %s: removed %t, error %v; want the rules removed, and the error", name, removed, err)
+		}
+		if tables, err := nft.Read(ns); err != nil || len(tables.Tables) > 0 {
+			t.Errorf("after Remove by %s: %d tables, error %v", name, len(tables.Tables), err)
+		}
+	}
 	result, err = chosen(t, compat.BackendLegacy).Apply(ns, rs, compat.Snapshot{})
 	if !errors.Is(err, xtables.ErrTooLarge) || compat.IsLegacyTooLarge(result.Backend, err) {
 		t.Errorf("Apply by legacy: backend %q, error %v; want that it cannot write", result.Backend, err)

@@ -188,7 +188,7 @@ func (c *conn) probe() ([]Support, error) {
 		return nil, err
 	}
 	for _, r := range rejections {
-		if IsNotPermitted(r.errno) || isOutOfMemory(r.errno) {
+		if IsNotPermitted(r.errno) || isTransient(r.errno) {
 			return nil, r.errno
 		}
 		for i := range support {
@@ -306,7 +306,7 @@ func probes() []featureProbe {
 func diagnose(err error, rs *rules.Ruleset) error {
 	var kernelErr *KernelError
 	if !errors.As(err, &kernelErr) || needsRetry(err) || IsNotPermitted(err) ||
-		isOutOfMemory(kernelErr.Errno) {
+		isTransient(kernelErr.Errno) {
 		return err
 	}
 	features, probeErr := Probe()
@@ -321,9 +321,9 @@ func diagnose(err error, rs *rules.Ruleset) error {
 	return err
 }
 
-// isOutOfMemory reports whether the kernel rejected a message for want of memory, which does not
-// show whether it supports a feature.
-func isOutOfMemory(errno unix.Errno) bool {
+// isTransient reports whether the kernel rejected a message for a temporary reason, such as missing
+// memory, which does not show whether it supports a feature.
+func isTransient(errno unix.Errno) bool {
 	return errno == unix.ENOMEM || errno == unix.ENOBUFS || errno == unix.EAGAIN ||
 		errno == unix.EINTR
 }

@@ -15,8 +15,8 @@ func DecidesFamily(a netip.Addr) bool {
 // CapturesIPv6 reports whether Istio captures IPv6 of a pod with these addresses, in any order.
 // With dualStack, Istio does if any address is an IPv6 address. Without it, the first address in
 // the kernel's order determines the family, and the kernel lists all IPv4 addresses before IPv6
-// addresses (rtnl_dump_all in net/core/rtnetlink.c): Istio captures IPv6 only of a pod without
-// IPv4, because istiod then configures no proxy listener for the pod's IPv6. The caller must omit
+// addresses (rtnl_dump_all in net/core/rtnetlink.c). Istio therefore captures IPv6 only of a pod
+// without IPv4. For other pods istiod configures no proxy listener on IPv6. The caller must omit
 // addresses for which [DecidesFamily] is false. An IPv4-mapped address counts as IPv4.
 func CapturesIPv6(addresses []netip.Addr, dualStack bool) bool {
 	is6 := func(a netip.Addr) bool { return a.Unmap().Is6() }

@@ -12,15 +12,16 @@
 // LOG, NFLOG, ULOG, TRACE, AUDIT, IDLETIMER or LED only counts, because these targets change
 // neither packets nor a state that a match reads.
 //
-// The options of matches and targets may be abbreviated as in iptables, but not the options of
-// every rule, such as --destination. A word whose meaning is not certain, because it follows a
-// match or target that may have further options, makes this match or target unknown, with any
-// effect.
+// The options of matches and targets may be abbreviated as in iptables, but not the options that
+// every rule may have, such as --destination. A word whose meaning is not certain, because it
+// follows a match or target that may have further options, makes this match or target unknown, with
+// any effect.
 //
 // [Parse] returns a [SyntaxError] for a text that iptables-restore would reject, with these
 // exceptions: the error is in the options of an unknown match or target; chains jump to each other
-// in a loop; the kernel rejects the rule, for example a target in this table; or -D names a rule in
-// another form than -A, such as with other matches first, or with other options of LOG.
+// in a loop; the kernel rejects the rule, for example a target in this table; a rule of table nat
+// has the target DROP; or -D names a rule in another form than -A, such as with other matches
+// first, or with other options of LOG.
 //
 // match_list.go lists the matches, and target_list.go lists the targets. The file of a match or
 // target, such as match_port.go or target_nat.go, contains both the parser and the printer.

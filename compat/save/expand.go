@@ -25,6 +25,9 @@ const maxSize = 1 << 20
 // rule, and two for the header matches.
 const headerSize = 4
 
+// maxRules is the maximum number of rules and chains of a text.
+const maxRules = maxSize / headerSize
+
 // addSize adds to the size of the text. It returns false if the sum exceeds maxSize. The rest of
 // the text is then not read.
 func (p *parser) addSize(n int) bool {
@@ -57,12 +60,12 @@ func (r *ruleReader) expandHeader(others int) (matches [][]rules.Match, merged b
 
 // failSize records that the text is too large.
 func (r *ruleReader) failSize() {
-	const want = "%s: a text makes up to %d rules and matches"
+	const want = "%s: a text makes up to %d rules and chains, or fewer with many matches"
 	if r.header.lastList.raw != "" {
-		r.fail(r.header.lastList, want, "lists of addresses that are disjoint, or shorter ones", maxSize)
+		r.fail(r.header.lastList, want, "lists of addresses that are disjoint, or shorter ones", maxRules)
 		return
 	}
-	r.fail(r.parser.words[0], want, "fewer rules", maxSize)
+	r.fail(r.parser.words[0], want, "fewer rules", maxRules)
 }
 
 // rangesOf returns the number of ranges of addresses in the matches.

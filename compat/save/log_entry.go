@@ -116,8 +116,8 @@ func (r *logReader) readLine(line textLine) {
 	if level, message, ok := jsonEntry(line.text); ok {
 		var lines []textLine
 		for text := range strings.SplitSeq(message, "\n") {
-			if lines = append(lines, textLine{number: line.number, text: text, before: -1}); len(lines) >
-				maxLogLines {
+			lines = append(lines, textLine{number: line.number, text: text, before: -1})
+			if len(lines) > maxLogLines {
 				break
 			}
 		}

@@ -147,9 +147,9 @@ func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpNa
 	return []rules.Match{m}
 }
 
-// icmpValues parses a name, or the number of a type with an optional code or range of codes, of
-// which iptables-save prints only the first. A name may be
-// abbreviated if the abbreviation is unambiguous.
+// icmpValues parses a name, or the number of a type with an optional code or range of codes.
+// iptables-save prints only the first code of a range. A name may be abbreviated if the
+// abbreviation is unambiguous.
 func icmpValues(text string, names []icmpName) (rules.Range[uint16], bool) {
 	var found []icmpName
 	for _, n := range names {

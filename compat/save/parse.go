@@ -274,7 +274,7 @@ func (p *parser) addChain(name word) *SyntaxError {
 			maxChainName)
 	}
 	if !p.addSize(headerSize) {
-		return p.errorAt(name, "fewer chains: a text makes up to %d rules and matches", maxSize)
+		return p.errorAt(name, "fewer chains: a text makes up to %d rules and chains, or fewer with many matches", maxRules)
 	}
 	p.table().add(&chain{name: name.text})
 	return nil

@@ -257,7 +257,8 @@ func (r *ruleReader) abbreviatedOption(m *module, flag word) *optionKind {
 		modules = append(slices.Clip(modules), implied)
 	}
 	owner, o, count := optionsBeginning(modules, flag.raw)
-	if count != 1 || owner != m || beginsHeaderOption(flag.raw) {
+	if count != 1 || owner != m || beginsHeaderOption(flag.raw) ||
+		slices.ContainsFunc(r.modules, (*module).hasUnknownOptions) {
 		return nil
 	}
 	return o

@@ -55,14 +55,13 @@ func TestChangingTableIsReadForALimitedTime(t *testing.T) {
 	const size = 30 << 20
 	var requests int
 	c := fakeTable(&requests, func(request int) (uint32, uint32) { return size, uint32(request) })
-	start := time.Now()
 	budgettest.Bound{Processor: 2 * time.Second, Allocated: size + 2<<20}.Check(t, "reading", func() {
 		if _, err := c.readBlob(); !errors.Is(err, errBusy) {
 			t.Errorf("error %v, want %v", err, errBusy)
 		}
 	})
-	if elapsed := time.Since(start); elapsed > maxReadTime+time.Second || requests > 2*maxReads+1 {
-		t.Errorf("%d requests in %v", requests, elapsed)
+	if requests > 2*maxReads+1 {
+		t.Errorf("%d requests, want at most %d", requests, 2*maxReads+1)
 	}
 
 	c = fakeTable(&requests, func(request int) (uint32, uint32) {

@@ -266,7 +266,7 @@ func (g *Guard) reconcileInNode(event *watch.Event, urgent bool) error {
 	if !sameRules {
 		last = compat.Snapshot{}
 	}
-	found, err := g.options.Backend.Check(nil, rs, last)
+	found, err := g.check(rs, last)
 	if err != nil {
 		return err
 	}
@@ -281,10 +281,10 @@ func (g *Guard) reconcileInNode(event *watch.Event, urgent bool) error {
 			g.options.Report(Report{Kind: MatchedByUser, Kubelet: g.kubelet, Err: err})
 			return g.reconcileInNode(event, urgent)
 		}
-		if err != nil {
+		if err != nil && !compat.IsLegacyTooLarge(applied.Backend, err) {
 			return err
 		}
-		if found, err = g.options.Backend.Check(nil, rs, applied.Snapshot()); err != nil {
+		if found, err = g.check(rs, applied.Snapshot()); err != nil {
 			return err
 		}
 		if len(found.Differences) > 0 {
@@ -295,6 +295,16 @@ func (g *Guard) reconcileInNode(event *watch.Event, urgent bool) error {
 	g.snapshot, g.ruleset, g.backend = found.Snapshot, rs, found.Backend
 	g.writtenChanges, g.comparedAt = changes, time.Now()
 	return nil
+}
+
+// check compares the rules. If the tables of iptables-legacy are too large to read, as those of
+// kube-proxy may be, it compares only the rules in nf_tables.
+func (g *Guard) check(rs rules.Ruleset, last compat.Snapshot) (compat.Comparison, error) {
+	found, err := g.options.Backend.Check(nil, rs, last)
+	if compat.IsLegacyTooLarge(found.Backend, err) {
+		err = nil
+	}
+	return found, err
 }
 
 // apply writes the rules. It holds the lock of the iptables programs if necessary.
@@ -309,7 +319,8 @@ func (g *Guard) apply(rs rules.Ruleset, since compat.Snapshot) (compat.Result, e
 
 // lock takes the lock of the iptables programs, unless only nf_tables will be written. The first
 // write with the nf_tables backend also removes the rules that an earlier agent wrote to
-// iptables-legacy, and therefore needs the lock if there are such rules.
+// iptables-legacy, and therefore needs the lock if there are such rules. It does not remove rules
+// from tables that are too large to read.
 func (g *Guard) lock() (unlock func(), err error) {
 	noUnlock := func() {}
 	if g.backend == compat.BackendNFT {
@@ -317,6 +328,9 @@ func (g *Guard) lock() (unlock func(), err error) {
 	}
 	if g.options.Backend.Name() == compat.BackendNFT {
 		installed, err := compat.InstalledBackends(nil)
+		if compat.IsLegacyTooLarge(compat.BackendNFT, err) {
+			err = nil
+		}
 		if err != nil || !slices.ContainsFunc(installed, isLegacy) {
 			return noUnlock, err
 		}

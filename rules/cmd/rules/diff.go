@@ -53,8 +53,8 @@ deviations) is named and does not count, unless --strict is given. If the answer
 expression that the model does not know, it is "cannot decide".
 
 --max-time and --max-memory limit the work of the decision. If a limit is reached, the answer is
-"cannot decide". A FILE may have 64 MiB, or 1/32 of $GOMEMLIMIT if this is less. A larger one cannot
-be read.
+"cannot decide". A FILE may have 64 MiB, or 1/32 of $GOMEMLIMIT if this is less; a listing of nft
+1/512 of $GOMEMLIMIT. A larger one cannot be read.
 
 The exit code is 0 if both sides are equivalent except for known deviations, 1 if they differ or the
 answer is "cannot decide", 2 for input that cannot be read, and 3 if the system or the kernel
