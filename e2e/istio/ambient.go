@@ -72,7 +72,7 @@ func (p Program) RunAmbient(ns *netns.NS, c AmbientConfiguration, nftables bool)
 var (
 	ipv4Sources = []netip.Addr{
 		netip.MustParseAddr("169.254.7.127"), netip.MustParseAddr("169.254.9.9"),
-		netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.2"),
+		netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("192.0.2.7"),
 	}
 	ipv6Sources = []netip.Addr{
 		netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff"),
