@@ -123,8 +123,8 @@ func FuzzStandalone(f *testing.F) {
 	})
 }
 
-// FuzzMentions checks that Mentions returns every plugin that a runtime would call because of a
-// configuration.
+// FuzzMentions checks that Mentions returns true for every plugin that a runtime would call because
+// of a configuration.
 func FuzzMentions(f *testing.F) {
 	for _, text := range lists {
 		f.Add([]byte(text))
@@ -137,10 +137,9 @@ func FuzzMentions(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			mentioned := chain.Mentions(data)
 			for _, plugin := range choice.List.Types() {
-				if !slices.Contains(mentioned, plugin) {
-					t.Errorf("%s calls %q, but Mentions returns %q: %s", name, plugin, mentioned, data)
+				if !chain.Mentions(data, plugin) {
+					t.Errorf("%s calls %q, but Mentions returns false: %s", name, plugin, data)
 				}
 			}
 		}

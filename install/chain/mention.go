@@ -1,37 +1,35 @@
 package chain
 
 import (
-	"maps"
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strings"
 )
 
-// Mentions returns the sorted types of all plugins in a configuration, including nested plugins,
-// for example in the copies to which Multus delegates. It returns nil for invalid JSON.
-func Mentions(data []byte) []string {
-	v, err := decodeValue(data)
-	if err != nil {
-		return nil
+// Mentions reports whether a configuration contains a plugin of a type, including nested plugins,
+// for example in the copies to which Multus delegates. For invalid JSON, which may become valid
+// later, it reports whether the text contains the quoted type.
+func Mentions(data []byte, plugin string) bool {
+	if !json.Valid(data) {
+		return bytes.Contains(data, []byte(`"`+plugin+`"`))
 	}
-	types := map[string]bool{}
-	collectTypes(v, types)
-	return slices.Sorted(maps.Keys(types))
+	v, err := decodeValue(data)
+	return err == nil && containsType(v, plugin)
 }
 
-// collectTypes adds the types of plugins in a JSON value to types.
-func collectTypes(v any, types map[string]bool) {
+// containsType reports whether a JSON value contains a plugin of a type.
+func containsType(v any, plugin string) bool {
 	switch v := v.(type) {
 	case []any:
-		for _, element := range v {
-			collectTypes(element, types)
-		}
+		return slices.ContainsFunc(v, func(element any) bool { return containsType(element, plugin) })
 	case map[string]any:
 		for key, member := range v {
 			// libcni ignores the case of keys.
-			if plugin, ok := member.(string); ok && plugin != "" && strings.EqualFold(key, "type") {
-				types[plugin] = true
+			if member == plugin && strings.EqualFold(key, "type") || containsType(member, plugin) {
+				return true
 			}
-			collectTypes(member, types)
 		}
 	}
+	return false
 }

@@ -3,8 +3,6 @@ package node
 import (
 	"maps"
 	"time"
-
-	"github.com/sluice-mesh/sluice/install/chain"
 )
 
 // invalidTolerance is the time for which a file of a healthy node may be invalid before it is
@@ -26,7 +24,7 @@ func (s invalidFiles) markIncomplete(now time.Time, files map[string]File, healt
 	})
 	anyIncomplete := false
 	for name, f := range files {
-		if _, err := chain.Read(chain.File{Name: name, Data: f.Data, Err: f.Err}); err == nil {
+		if isValid(name, f) {
 			delete(s, name)
 			continue
 		}

@@ -117,9 +117,9 @@ func (r cachedResult) pod() (namespace, name string) {
 }
 
 // mentionedBy returns, by type of plugin, the path of the first configuration in a directory that
-// names the plugin anywhere. unread is the error of the first configuration that cannot be read,
-// and may name any plugin. The map is empty if the directory does not exist.
-func mentionedBy(dir string) (first map[string]string, unread, err error) {
+// names the plugin anywhere, also in invalid JSON. unread is the error of the first configuration
+// that cannot be read, and may name any plugin. The map is empty if the directory does not exist.
+func mentionedBy(dir string, plugins []string) (first map[string]string, unread, err error) {
 	files, _, err := readConfigurations(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -133,8 +133,8 @@ func mentionedBy(dir string) (first map[string]string, unread, err error) {
 		if err := files[name].Err; err != nil && unread == nil {
 			unread = fmt.Errorf("%s: %w", path, err)
 		}
-		for _, plugin := range chain.Mentions(files[name].Data) {
-			if first[plugin] == "" {
+		for _, plugin := range plugins {
+			if first[plugin] == "" && chain.Mentions(files[name].Data, plugin) {
 				first[plugin] = path
 			}
 		}

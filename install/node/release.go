@@ -12,9 +12,9 @@ import (
 // Released returns the state of the configuration directory without Sluice. Files that the agent
 // created are removed, unless another program has replaced their content. Edited files that no
 // other program has changed get their original bytes; other files keep their current bytes without
-// Sluice's element. Files that cannot be read, and their journal entries, do not change. Plugins
-// that Sluice's plugin replaced are inserted again if their executable exists, and otherwise left
-// out.
+// Sluice's element. Files that cannot be read, and invalid files that name the plugin, do not
+// change, and neither do their journal entries. Plugins that Sluice's plugin replaced are inserted
+// again if their executable exists, and otherwise left out.
 func Released(s Settings, f Actual) State {
 	var state State
 	names := maps.Clone(f.Entries)
@@ -44,6 +44,8 @@ func release(s Settings, f Actual, name string) []Target {
 	case !exists:
 		t.Current, t.Content = nil, nil
 		return []Target{t}
+	case !isValid(name, file) && chain.Mentions(file.Data, s.Type):
+		return nil // after a correction, the file contains the plugin again
 	}
 	unchanged, hasPlugin := hasEntry && e.WrittenByAgent(file.Data), f.hasPlugin(name, s.Type)
 	switch {
@@ -63,6 +65,12 @@ func release(s Settings, f Actual, name string) []Target {
 		t.Content = removePlugin(s, f, file.Data, e)
 	}
 	return []Target{t}
+}
+
+// isValid reports whether runtimes accept a configuration.
+func isValid(name string, file File) bool {
+	_, err := chain.Read(chain.File{Name: name, Data: file.Data, Err: file.Err})
+	return err == nil
 }
 
 // releaseConverted returns the targets that restore a single-plugin configuration and then remove

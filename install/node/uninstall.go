@@ -222,14 +222,15 @@ func (n *Node) removeExecutables(
 	s Settings, j *journal.Journal, references map[string]ReferenceCount, referencesErr error,
 	report *Report,
 ) error {
-	namedBy, unreadErr, err := mentionedBy(s.CNIConfDir)
-	if err != nil {
-		return err
-	}
 	noops := slices.DeleteFunc(slices.Clone(s.ReplacedTypes), func(plugin string) bool {
 		return !n.isNoop(s, j, plugin)
 	})
-	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
+	names := append(slices.Sorted(maps.Keys(s.Binaries)), noops...)
+	namedBy, unreadErr, err := mentionedBy(s.CNIConfDir, names)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
 		path := filepath.Join(s.CNIBinDir, name)
 		var count ReferenceCount
 		if referencesErr == nil {

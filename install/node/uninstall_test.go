@@ -37,6 +37,11 @@ func TestUninstallRemovesOnlyTheElementOfSluice(t *testing.T) {
 			do:     func(tn *testNode) { tn.put("conf/10-a.conflist", list("calico", "tuning")) },
 			want:   map[string]string{"10-a.conflist": "calico tuning"},
 		},
+		"the list was replaced with invalid text": {
+			before: map[string]string{"conf/10-a.conflist": list("calico")},
+			do:     func(tn *testNode) { tn.put("conf/10-a.conflist", "{") },
+			want:   map[string]string{"10-a.conflist": "not valid"},
+		},
 		"the list was deleted": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
 			do:     func(tn *testNode) { tn.remove("conf/10-a.conflist") },
@@ -266,6 +271,49 @@ func TestExecutableIsKeptIfAConfigurationCannotBeRead(t *testing.T) {
 	tn.wantRestored(before)
 	if got := tn.read("elsewhere/calico"); got != list("calico") {
 		t.Errorf("the configuration is %s, want its original bytes", got)
+	}
+}
+
+// TestInvalidConfigurationKeepsWhatItMayName covers a configuration with the plugin that is invalid
+// during the uninstallation, because of a typing error or a program that is writing it: it names
+// the plugin again as soon as it is valid. Its journal entry is needed then.
+func TestInvalidConfigurationKeepsWhatItMayName(t *testing.T) {
+	for name, change := range map[string]func(string) string{
+		"a comma too many":  func(text string) string { return strings.Replace(text, "\n  ]", ",\n  ]", 1) },
+		"text after it":     func(text string) string { return text + "," },
+		"an incomplete end": func(text string) string { return strings.TrimSuffix(text, "}\n") },
+		"a list without a name": func(text string) string {
+			return strings.Replace(text, `"name"`, `"nam"`, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tn := newTestNode(t)
+			tn.settings.ReplacedTypes = []string{"istio-cni"}
+			tn.putExecutable("istio-cni", "a foreign plugin")
+			tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
+			tn.put("conf/20-b.conflist", "unrelated, invalid")
+			before := tn.filesToRestore()
+			tn.mustBeInstalled(tn.reconcile())
+			installed := tn.read("conf/10-a.conflist")
+			tn.put("conf/10-a.conflist", change(installed))
+			for range 2 {
+				report := tn.uninstall()
+				want := node.Leftover{
+					Path: tn.path("bin/sluice-cni"), NamedBy: tn.path("conf/10-a.conflist"), Noop: true,
+				}
+				if len(report.Left) != 1 || report.Left[0] != want {
+					t.Fatalf("left %+v, want %+v", report.Left, want)
+				}
+				if got := tn.read("conf/10-a.conflist"); got != change(installed) {
+					t.Errorf("the configuration was changed to %s", got)
+				}
+			}
+			tn.put("conf/10-a.conflist", installed)
+			if report := tn.uninstall(); len(report.Left) != 0 {
+				t.Errorf("with a valid configuration: %+v, want no leftover", report.Left)
+			}
+			tn.wantRestored(before)
+		})
 	}
 }
 
