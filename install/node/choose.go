@@ -13,10 +13,11 @@ import (
 )
 
 // choose returns the configuration to insert the plugin into. It returns false if there is none, or
-// if chains or the plugin do not support its CNI version. It reports these cases and invalid files
-// as problems.
+// if chains or the plugin do not support its CNI version. If cniConfFileName is missing and runtimes
+// use another file, it returns this file and false. It reports these cases and invalid files as
+// problems.
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
-	_, skippedFirst, _ := chain.Discover(files, "")
+	first, skippedFirst, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
 	reported := map[string]bool{}
 	for _, s := range skippedFirst {
@@ -29,6 +30,11 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 		}
 	}
 	if err != nil {
+		if p.replacesMissing(first, skippedFirst) {
+			p.reportNotInUse("cniConfFileName is "+p.CNIConfFileName+", which is missing or invalid",
+				first, first.Delegates(p.missing(), p.NodeCNIConfDir, p.Type))
+			return first, false
+		}
 		p.report(NoNetworkConfiguration, true,
 			"%v in %s; the plugin is inserted when a network plugin installs one", err,
 			p.CNIConfDir)
@@ -171,32 +177,54 @@ func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 // read it.
 func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
-		p.reportNotInUse(chosen, first)
+		p.reportNotInUse("cniConfFileName is "+chosen.Name, first,
+			first.Delegates(chosen, p.NodeCNIConfDir, p.Type))
 	}
 	if name, ok := p.unreadableFirst(files); ok && !p.found.Files[name].Incomplete {
 		p.Primary, p.Plugins = name, nil // the chain is unknown; reportSkipped reported the file
 	}
 }
 
-// reportNotInUse reports that another configuration, first, sorts before the named one, unless
-// first delegates to the named one. The problem is not blocking if first contains the plugin, or if
-// it is unknown to which configuration first delegates ([chain.Unclear]). In the second case pods
-// may have no redirection. But first may delegate to the named configuration through the API server
-// or another directory, and with a blocking problem such a node would never become ready.
-func (p *planner) reportNotInUse(named, first chain.Choice) {
-	delegation := first.Delegates(named, p.NodeCNIConfDir, p.Type)
+// missing returns the configuration in cniConfFileName, of which only the name is known.
+func (p *planner) missing() chain.Choice {
+	return chain.Choice{File: chain.File{Name: p.CNIConfFileName}, List: &chain.List{}}
+}
+
+// replacesMissing reports whether runtimes use first, the first valid file, because the file in
+// cniConfFileName is missing or invalid. It returns false if an invalid file, which is reported
+// itself, or a list that the agent created sorts before first. It also returns false if first lacks
+// the plugin and may delegate to the missing file: then no pod with a network starts.
+func (p *planner) replacesMissing(first chain.Choice, skippedFirst []chain.Skipped) bool {
+	if first.List == nil || len(skippedFirst) > 0 {
+		return false
+	}
+	if inUse, _, err := chain.Discover(p.found.configurations(), ""); err != nil ||
+		inUse.Name != first.Name {
+		return false
+	}
+	delegation := first.Delegates(p.missing(), p.NodeCNIConfDir, p.Type)
+	return first.List.Has(p.Type) || delegation != chain.Followed && delegation != chain.Unclear
+}
+
+// reportNotInUse reports that another configuration than the named one, first, is in use, unless
+// first delegates to the named one. setting describes the named one. The problem is not blocking if
+// first contains the plugin, or if it is unknown to which configuration first delegates
+// ([chain.Unclear]). In the second case pods may have no redirection. But first may delegate to the
+// named configuration through the API server or another directory, and with a blocking problem such
+// a node would never become ready.
+func (p *planner) reportNotInUse(setting string, first chain.Choice, delegation chain.Delegation) {
 	switch {
 	case delegation == chain.Followed:
 	case delegation == chain.Unclear, first.List.Has(p.Type):
 		p.report(ConfigurationNotInUse, false,
-			"cniConfFileName is %s, but runtimes use the first file in order of names, %s%s; %s",
-			named.Name, first.Name, delegationText(delegation), crioLimit)
+			"%s, but runtimes use the first file in order of names, %s%s; %s",
+			setting, first.Name, delegationText(delegation), crioLimit)
 	default:
 		p.Primary, p.Plugins = first.Name, first.List.Types()
 		p.report(ConfigurationNotInUse, true,
-			"cniConfFileName is %s, but runtimes use the first file in order of names, %s, of %s%s: "+
+			"%s, but runtimes use the first file in order of names, %s, of %s%s: "+
 				"new pods have no redirection; %s; %s",
-			named.Name, first.Name, p.writerText(), delegationText(delegation), crioLimit,
+			setting, first.Name, p.writerText(), delegationText(delegation), crioLimit,
 			remedy(delegation, first.Name))
 	}
 }

@@ -54,6 +54,56 @@ func TestConfigurationThatSortsFirstIsReported(t *testing.T) {
 	}
 }
 
+// TestMissingNamedFileWhileAnotherIsInUse covers a network that was updated and writes its
+// configuration to another file than the one in cniConfFileName: pods start without the plugin.
+func TestMissingNamedFileWhileAnotherIsInUse(t *testing.T) {
+	for name, settings := range map[string]func(*node.Settings){
+		"edited": func(*node.Settings) {}, "copied": owned,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tn := newTestNode(t)
+			settings(&tn.settings)
+			tn.settings.CNIConfFileName = "20-b.conflist"
+			tn.put("conf/10-a.conflist", list("calico", "portmap"))
+			s := tn.reconcile()
+			tn.wantProblem(s, node.ConfigurationNotInUse,
+				"cniConfFileName is 20-b.conflist, which is missing or invalid, but runtimes use",
+				"10-a.conflist, of Calico's install-cni (calico, portmap)", "new pods have no redirection",
+				"set cniConfFileName to 10-a.conflist or to an empty string")
+			if s.Primary != "10-a.conflist" || strings.Join(s.Plugins, " ") != "calico portmap" {
+				t.Errorf("Primary is %q with %v, want 10-a.conflist with calico portmap", s.Primary, s.Plugins)
+			}
+			tn.put("conf/20-b.conflist", list("calico"))
+			tn.remove("conf/10-a.conflist")
+			tn.mustBeInstalled(tn.reconcile())
+			tn.put("conf/30-c.conflist", list("other"))
+			tn.remove("conf/20-b.conflist")
+			s = tn.reconcile()
+			if name == "copied" { // the copy stays, and sorts first
+				tn.wantProblem(s, node.NoNetworkConfiguration)
+			} else {
+				tn.wantProblem(s, node.ConfigurationNotInUse, "30-c.conflist")
+			}
+		})
+	}
+}
+
+// TestMissingNamedFileWhileTheOneInUseContainsThePlugin covers a setting that names a file that
+// does not exist, after the plugin was inserted into the file in use.
+func TestMissingNamedFileWhileTheOneInUseContainsThePlugin(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.mustBeInstalled(tn.reconcile())
+	tn.settings.CNIConfFileName = "20-b.conflist"
+	s := tn.reconcile()
+	tn.mustBeInstalled(s)
+	if got := reasons(s); !slices.Equal(got, []node.Reason{node.ConfigurationNotInUse}) ||
+		s.Primary != "10-a.conflist" {
+		t.Errorf("reasons %v, Primary %q; want ConfigurationNotInUse and 10-a.conflist", got, s.Primary)
+	}
+	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
+}
+
 // TestRewriteOfTheNamedFileIsNotAttributedToTheFirstFile checks that the writer of the file that
 // sorts first is not reported when another program restores the named file.
 func TestRewriteOfTheNamedFileIsNotAttributedToTheFirstFile(t *testing.T) {

@@ -74,7 +74,7 @@ func (p *planner) planChained() {
 	switch {
 	case ok:
 		p.updatePrimary(files, choice)
-	case choice.List != nil: // runtimes use it without the plugin
+	case choice.List != nil: // runtimes use it
 		p.Primary, p.Plugins = choice.Name, choice.List.Types()
 	}
 }
@@ -127,12 +127,12 @@ func (p *planner) planCopy() {
 	choice, ok := p.choose(others)
 	if !ok {
 		switch {
+		case choice.List != nil && (!exists || choice.Name < name):
+			p.Primary, p.Plugins = choice.Name, choice.List.Types()
 		case exists:
 			// The copy stays, so that no pod starts without redirection when the configuration of
 			// the network returns.
 			p.Primary = name
-		case choice.List != nil:
-			p.Primary, p.Plugins = choice.Name, choice.List.Types()
 		}
 		p.releaseLeftovers(false)
 		return

@@ -106,10 +106,17 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.ConfigurationNotInUse}, blocked: true,
 		},
-		"the node is not ready while the configured list is missing": {
+		"the node is not ready while the configured list is missing and another list is in use": {
 			settings: named("20-b.conflist"),
 			before:   map[string]string{"10-a.conflist": list("calico")},
-			reasons:  []node.Reason{node.NoNetworkConfiguration}, blocked: true,
+			reasons:  []node.Reason{node.ConfigurationNotInUse}, blocked: true,
+		},
+		"no pod starts while Multus, which sorts first, delegates to the configured list, which is missing": {
+			settings: named("20-b.conflist"),
+			before: map[string]string{
+				"00-multus.conf": multus(`"clusterNetwork":"/host/etc/cni/net.d/20-b.conflist"`),
+			},
+			reasons: []node.Reason{node.NoNetworkConfiguration}, blocked: true,
 		},
 		"the node is not ready while there is no configuration": {
 			before: map[string]string{}, reasons: []node.Reason{node.NoNetworkConfiguration},

@@ -29,7 +29,8 @@ const (
 	NotChainable Reason = "NotChainable"
 	// InvalidConfiguration: a file is invalid, or cannot be read.
 	InvalidConfiguration Reason = "InvalidConfiguration"
-	// ConfigurationNotInUse: another configuration sorts before the named one.
+	// ConfigurationNotInUse: another configuration sorts before the named one, or the named one is
+	// missing and another one is in use.
 	ConfigurationNotInUse Reason = "ConfigurationNotInUse"
 	// Preempted: a file sorts before Sluice's copy.
 	Preempted Reason = "Preempted"
