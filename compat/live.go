@@ -31,8 +31,8 @@ const (
 type Live struct {
 	// Ruleset contains all routing of the namespace and the tables of the origin: first the tables
 	// of nf_tables, the newest first, then the tables of iptables-legacy. The comment of a table of
-	// iptables names the variant. BaseChains returns the order of the kernel as far as it is known.
-	// Rules of nf_tables have their handles.
+	// iptables names the variant; other tables have no comment. BaseChains returns the order of the
+	// kernel as far as it is known. Rules of nf_tables have their handles.
 	Ruleset rules.Ruleset
 	// Ambiguous contains the chains of unknown order, by hook. BaseChains returns one possible
 	// order of these chains. Chains without an effect are omitted.
@@ -217,8 +217,10 @@ func (s namespaceState) listsAllChains(rs rules.Ruleset) bool {
 // the tables of nf_tables and the routing.
 func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
-		if t := &rs.Tables[i]; isIPTablesNFT(t) {
-			t.Comment = "iptables-nft"
+		t := &rs.Tables[i]
+		t.Comment = "" // any process of the namespace can write one
+		if isIPTablesNFT(t) {
+			t.Comment = string(OriginIPTablesNFT)
 		}
 	}
 	rs.Tables = slices.DeleteFunc(rs.Tables, func(t rules.Table) bool {
@@ -227,7 +229,7 @@ func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 	first := len(rs.Tables)
 	rs.Tables = append(rs.Tables, s.legacy...)
 	for i := range rs.Tables[first:] {
-		rs.Tables[first+i].Comment = legacyComment
+		rs.Tables[first+i].Comment = BackendLegacy.String()
 	}
 	live := Live{Ruleset: rs}
 	live.Ambiguous = orderLive(&live.Ruleset, first, newHookOrder(s.hooks))
@@ -241,12 +243,9 @@ func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 	return live
 }
 
-// legacyComment is the comment of tables of iptables-legacy.
-const legacyComment = "iptables-legacy"
-
 // IsLegacyTable reports whether a table of ReadLive is a table of iptables-legacy. The rules of
 // such a table have no handles, and are identified by their number in the chain.
-func IsLegacyTable(t *rules.Table) bool { return t.Comment == legacyComment }
+func IsLegacyTable(t *rules.Table) bool { return t.XTables }
 
 // IsSluiceTable reports whether the table is Sluice's table in nf_tables.
 func IsSluiceTable(t *rules.Table) bool {

@@ -110,6 +110,22 @@ func TestTableNamedLikeIptablesIsNotIptables(t *testing.T) {
 	}
 }
 
+// TestCommentsOfTablesIdentifyNoProgram reads tables whose comments are the names of the variants of
+// iptables.
+func TestCommentsOfTablesIdentifyNoProgram(t *testing.T) {
+	ns := netnstest.New(t)
+	nftables(t, ns, `
+		table ip a { comment "iptables-legacy"; chain OUTPUT { type filter hook output priority 0; }; }
+		table ip b { comment "iptables-nft"; chain OUTPUT { type filter hook output priority 0; }; }
+	`)
+	for _, table := range readLive(t, ns, compat.OriginAll).Ruleset.Tables {
+		if compat.IsLegacyTable(&table) || table.Comment != "" {
+			t.Errorf("table %s is a table of iptables-legacy (%t) or has the comment %q, want neither",
+				table.Name, compat.IsLegacyTable(&table), table.Comment)
+		}
+	}
+}
+
 // TestReadLiveCreatesNothing reads a namespace without tables, and one with some tables.
 func TestReadLiveCreatesNothing(t *testing.T) {
 	ns := netnstest.New(t)

@@ -227,15 +227,22 @@ func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.
 func hasOnlySluiceRules(live *compat.Live) bool {
+	usesNFT := hasSluiceTable(live)
 	for t, c := range live.Ruleset.AllChains() {
 		switch {
 		case compat.IsSluiceTable(t):
-		case compat.IsLegacyTable(t) && !jumpsOnlyToSluice(c),
-			!compat.IsLegacyTable(t) && len(c.Rules) > 0:
+		case compat.IsLegacyTable(t) && !usesNFT && jumpsOnlyToSluice(c):
+		case len(c.Rules) > 0:
 			return false
 		}
 	}
 	return true
+}
+
+// hasSluiceTable reports whether Sluice's table in nf_tables exists. If it does, the audit does not
+// compare the chains of iptables-legacy that have the names of Sluice's chains.
+func hasSluiceTable(live *compat.Live) bool {
+	return slices.ContainsFunc(live.Ruleset.Tables, isSluiceTable)
 }
 
 // jumpsOnlyToSluice reports whether an iptables-legacy chain is a Sluice chain, or contains only

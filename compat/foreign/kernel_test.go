@@ -129,6 +129,23 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, by: testbed.Outside,
 		},
 		{
+			name: "notrack of nft with names of iptables-legacy and Sluice", load: nftables, rules: `table ip own {
+				comment "iptables-legacy"
+				chain SLUICE_OUT { type filter hook output priority -300; tcp dport 8080 notrack; }
+				chain SLUICE_IN { type filter hook prerouting priority -300; tcp sport 8080 notrack; }
+			}`,
+			verdict: foreign.Bypassed, contains: "rule of nft: ip own SLUICE_OUT #1",
+			owner: foreign.OwnerNFT, by: testbed.Outside,
+		},
+		{
+			name: "notrack of nft with the comment iptables-nft", load: nftables, rules: `table ip own {
+				comment "iptables-nft"
+				chain out { type filter hook output priority -300; tcp dport 8080 notrack; }
+				chain in { type filter hook prerouting priority -300; tcp sport 8080 notrack; }
+			}`,
+			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, by: testbed.Outside,
+		},
+		{
 			name: "destination NAT before Sluice's rules", load: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 dnat to 10.9.9.8; }
 			}`,
@@ -258,6 +275,47 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestLegacyChainsWithSluicesPrefixAreForeign covers rules of iptables-legacy that have the names of
+// Sluice's chains, in a pod with Sluice's table in nf_tables.
+func TestLegacyChainsWithSluicesPrefixAreForeign(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		load     setup
+		rules    string // of iptables-legacy
+		verdict  foreign.Verdict
+		contains string
+	}{
+		{
+			name: "NOTRACK", load: nftables,
+			rules: "*raw\n:SLUICE_X - [0:0]\n-A SLUICE_X -p tcp --dport 8080 -j NOTRACK\n-A OUTPUT -j SLUICE_X\n" +
+				"-A SLUICE_X -p tcp --sport 8080 -j NOTRACK\n-A PREROUTING -j SLUICE_X\nCOMMIT\n",
+			verdict: foreign.Bypassed, contains: "ip raw SLUICE_X #1",
+		},
+		{
+			name: "packets that are routed over lo, and then by their mark", load: routedOverLoopback,
+			rules: "*mangle\n:SLUICE_X - [0:0]\n-A SLUICE_X -p tcp --dport 8080 -j MARK --set-mark 7\n" +
+				"-A OUTPUT -j SLUICE_X\nCOMMIT\n",
+			verdict: foreign.Unknown, contains: "ip mangle SLUICE_X #1",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			network, desired := redirectedPod(t, compat.BackendNFT)
+			row.load(t, network, "")
+			legacy(t, network, row.rules)
+			c := call
+			c.Timeout = answerTimeout
+			if answer, err := network.Dial(c); err != nil || answer.By != testbed.Outside {
+				t.Errorf("the call was answered by %q (error %v), want %q", answer.By, err, testbed.Outside)
+			}
+			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+			text := strings.Join(found.Messages(), "\n")
+			if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
+				t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, row.verdict, row.contains)
+			}
+		})
 	}
 }
 

@@ -41,6 +41,7 @@ func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
 // reroutingStep returns the first foreign rule that packets at output may reach and that may make
 // the kernel route them again, or nil.
 func reroutingStep(live *compat.Live) *rules.Step {
+	usesNFT := hasSluiceTable(live)
 	for i := range live.Ruleset.Tables {
 		t := &live.Ruleset.Tables[i]
 		for j := range t.Chains {
@@ -51,7 +52,8 @@ func reroutingStep(live *compat.Live) *rules.Step {
 			for _, c := range t.ReachableFrom(&t.Chains[j]) {
 				for k := range c.Rules {
 					step := rules.Step{Table: t, Chain: c, Index: k}
-					if OwnerOf(&step) != OwnerSluice && slices.ContainsFunc(c.Rules[k].Actions,
+					isForeign := OwnerOf(&step) != OwnerSluice || usesNFT && compat.IsLegacyTable(t)
+					if isForeign && slices.ContainsFunc(c.Rules[k].Actions,
 						func(a rules.Action) bool { return mayReroute(base.Type, a) }) {
 						return &step
 					}

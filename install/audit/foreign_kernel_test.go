@@ -53,6 +53,36 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 	}
 }
 
+// TestRulesWithSluicesNamesAreFound covers a pod in sync that prevents connection tracking with
+// rules that have the names of Sluice's chains in iptables-legacy.
+func TestRulesWithSluicesNamesAreFound(t *testing.T) {
+	for name, command := range map[string][]string{
+		"iptables-legacy": {
+			"*raw\n:SLUICE_X - [0:0]\n-A SLUICE_X -p tcp -j NOTRACK\n-A OUTPUT -j SLUICE_X\n" +
+				"-A PREROUTING -j SLUICE_X\nCOMMIT\n",
+			"iptables-legacy-restore", "--noflush",
+		},
+		"nft": {`table ip own {
+			comment "iptables-legacy"
+			chain SLUICE_OUT { type filter hook output priority raw; meta l4proto tcp notrack; }
+			chain SLUICE_IN { type filter hook prerouting priority raw; meta l4proto tcp notrack; }
+		}`, "nft", "-f", "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			network := newNetwork(t)
+			r, _, _ := startAuditor(t, network, compat.BackendNFT)
+			istiotest.Run(t, network.Pod, command[0], command[1], command[2:]...)
+			if captured(t, network) {
+				t.Fatal("the connection was captured although it is not tracked")
+			}
+			rulestest.Eventually(t, "the rule is found", func() bool { return r.states() == "1 drifted" })
+			rulestest.Eventually(t, "the rule is reported", func() bool {
+				return strings.Contains(r.takeEvents(), "RedirectBypassed")
+			})
+		})
+	}
+}
+
 // TestUnknownForeignRulesAreReported covers a rule that the model does not support: the pod counts
 // as unknown.
 func TestUnknownForeignRulesAreReported(t *testing.T) {
