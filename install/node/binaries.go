@@ -153,14 +153,11 @@ func (n *Node) updateNoops(s Settings, j *journal.Journal, status *Status) {
 			continue
 		}
 		references, err := n.countReferences(s, status.At)
-		if err != nil {
-			n.addHarmless(status, err)
-			continue
-		}
+		n.addHarmless(status, err)
 		switch {
 		case references[plugin].Sandboxes > 0:
 			n.addHarmless(status, n.writeNoop(s, j, plugin, status))
-		case isNoop:
+		case isNoop && err == nil:
 			n.addHarmless(status, n.discardExecutable(j, plugin))
 		}
 	}
@@ -206,14 +203,14 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 }
 
 // countReferences returns the number of sandboxes that need each plugin for DEL; see [References].
-// The numbers are at most maxCountAge old.
+// The numbers are at most maxCountAge old. If the error is not nil, they may be too small.
 func (n *Node) countReferences(s Settings, now time.Time) (map[string]ReferenceCount, error) {
 	if n.references != nil && now.Sub(n.countedAt) < maxCountAge {
 		return n.references, nil
 	}
 	references, err := References(s.ResultDirs, s.IsAgentPod)
 	if err != nil {
-		return nil, fmt.Errorf("read the cached results of the container runtime: %w", err)
+		return references, fmt.Errorf("read the cached results of the container runtime: %w", err)
 	}
 	n.references, n.countedAt = references, now
 	return references, nil

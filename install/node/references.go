@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/sluice-mesh/sluice/install/chain"
 )
@@ -24,8 +25,8 @@ type ReferenceCount struct {
 // plugin. For DEL, a runtime that uses this cache, such as CRI-O, runs the named executables even
 // if the configuration has changed. isAgent reports whether a pod is the agent's; a sandbox whose
 // pod is unknown does not count as the agent's. Directories that do not exist and files that are
-// not cached results are ignored. If the error is not nil, results that cannot be read are missing
-// from the counts.
+// not cached results are ignored. If the error is not nil, results that cannot be read, or that the
+// runtime is writing, are missing from the counts.
 func References(
 	dirs []string, isAgent func(namespace, pod string) bool,
 ) (map[string]ReferenceCount, error) {
@@ -69,14 +70,26 @@ type cachedResult struct {
 	Args json.RawMessage `json:"cniArgs"`
 }
 
+// maxWriteTime is longer than a runtime needs to write a cached result, which takes less than a
+// millisecond.
+const maxWriteTime = 5 * time.Second
+
 // readResult reads a file of the cache. It returns the zero value if the file is not a cached
-// result.
+// result. libcni writes results in place: the error is not nil if the file is incomplete, unless it
+// has been unchanged for maxWriteTime, for example since a crash of the node.
 func readResult(path string, e fs.DirEntry) (cachedResult, error) {
 	if !e.Type().IsRegular() {
 		return cachedResult{}, nil
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
+		return cachedResult{}, err
+	}
+	if !json.Valid(data) {
+		info, err := e.Info()
+		if err == nil && time.Since(info.ModTime()).Abs() < maxWriteTime {
+			err = fmt.Errorf("%s is incomplete", path)
+		}
 		return cachedResult{}, err
 	}
 	var r cachedResult

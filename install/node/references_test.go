@@ -2,9 +2,12 @@ package node_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,7 +21,7 @@ func TestReferences(t *testing.T) {
 	tn.put("results/plain", `{"kind":"cniCacheV1","config":"`+
 		base64.StdEncoding.EncodeToString([]byte(plainBridge))+`"}`)
 	for name, junk := range map[string]string{
-		"empty": "", "result": `{"cniVersion":"0.4.0","ips":[]}`,
+		"result": `{"cniVersion":"0.4.0","ips":[]}`,
 		"other":  `{"kind":"cniCacheV9","config":"e30="}`,
 		"config": `{"kind":"cniCacheV1","config":"e30="}`,
 		"number": `{"kind":"cniCacheV1","config":1}`,
@@ -33,8 +36,28 @@ func TestReferences(t *testing.T) {
 	}, got); diff != "" || err != nil {
 		t.Errorf("error %v; counts (-want +got):\n%s", err, diff)
 	}
-	if _, err := node.References([]string{tn.path("results/empty")}, noPod); err == nil {
+	if _, err := node.References([]string{tn.path("results/other")}, noPod); err == nil {
 		t.Error("References of a file in place of a directory: no error, want one")
+	}
+}
+
+// TestReferencesOfAnIncompleteResult covers a result that libcni is writing, and one that remained
+// incomplete after a crash, which must not keep executables for ever.
+func TestReferencesOfAnIncompleteResult(t *testing.T) {
+	for _, text := range []string{"", `{"kind":"cniCacheV1","config":"e3`} {
+		tn := newTestNode(t)
+		tn.cacheResult("one", "calico")
+		tn.put("results/two", text)
+		got, err := node.References([]string{tn.path("results")}, noPod)
+		if err == nil || !strings.Contains(err.Error(), tn.path("results/two")) ||
+			got["calico"].Sandboxes != 1 {
+			t.Errorf("new result %q: counts %v, error %v; want 1 sandbox and an error", text, got, err)
+		}
+		old := time.Now().Add(-time.Minute)
+		tn.must(os.Chtimes(tn.path("results/two"), old, old))
+		if _, err := node.References([]string{tn.path("results")}, noPod); err != nil {
+			t.Errorf("old result %q: error %v, want none", text, err)
+		}
 	}
 }
 
@@ -120,8 +143,8 @@ func FuzzReferences(f *testing.F) {
 		counts, err := node.References([]string{dir}, func(namespace, _ string) bool {
 			return namespace == "istio-system"
 		})
-		if err != nil {
-			t.Fatal(err)
+		if (err == nil) != json.Valid(data) {
+			t.Fatalf("error %v, want one only for invalid JSON", err)
 		}
 		for plugin, count := range counts {
 			if plugin == "" || count.Sandboxes != 1 || count.AgentPods < 0 || count.AgentPods > 1 {

@@ -137,7 +137,7 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	tn.cacheResult("one", "calico", "sluice-cni")
 	tn.cacheResult("two", "calico", "sluice-cni")
 	tn.cacheResult("old", "calico")
-	tn.put("results/junk", "{")
+	tn.put("results/junk", "{}")
 	report := tn.uninstall()
 	if len(report.Left) != 1 ||
 		report.Left[0] != (node.Leftover{
@@ -243,6 +243,41 @@ func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 		t.Errorf("without sandboxes: %+v, want no leftover", report)
 	}
 	tn.wantRestored(before)
+}
+
+// TestExecutableIsKeptIfACachedResultIsIncomplete covers a result that the runtime is writing when
+// the time for waiting has elapsed.
+func TestExecutableIsKeptIfACachedResultIsIncomplete(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.mustBeInstalled(tn.reconcile())
+	tn.put("results/net-one-eth0", "")
+	report := tn.uninstall()
+	if len(report.Left) != 1 || !report.Left[0].Noop || report.Left[0].ReferencesErr == nil {
+		t.Errorf("left %+v, want a no-op with ReferencesErr", report.Left)
+	}
+}
+
+// TestNoopIsWrittenAlthoughSomeResultsCannotBeRead checks that the cached results that can be read
+// are sufficient to write the no-op executable, but not to remove it.
+func TestNoopIsWrittenAlthoughSomeResultsCannotBeRead(t *testing.T) {
+	tn := newTestNode(t)
+	tn.settings.ReplacedTypes = []string{"istio-cni"}
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.cacheResult("one", "calico", "istio-cni")
+	tn.put("unreadable", "")
+	tn.settings.ResultDirs = append(slices.Clone(tn.settings.ResultDirs), tn.path("unreadable"))
+	for range 2 {
+		status := tn.reconcile()
+		tn.mustBeInstalled(status)
+		if len(status.Problems) == 0 {
+			t.Error("no problem, want one for the results that cannot be read")
+		}
+		if tn.read("bin/istio-cni") != noop {
+			t.Fatal("the no-op executable is missing")
+		}
+		tn.put("results/net-one-eth0", "{}")
+	}
 }
 
 // TestExecutableIsKeptIfAConfigurationCannotBeRead covers a link that the runtime can follow, but
