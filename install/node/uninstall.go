@@ -105,7 +105,9 @@ const (
 // Uninstall removes the plugin from the configurations, and then removes the executables that no
 // cached result of a runtime and no configuration names. It waits until no cached result names the
 // plugin, but at most for the timeout, and not for the sandboxes of the agent's pods, which end
-// after the agent. Executables that are still named, or that a cached result or a configuration may
+// after the agent. After a change of a configuration, it waits for at least reloadDelay, because
+// new results may appear in this time. Meanwhile it removes the plugin again from configurations
+// into which another program writes it. Executables that are still named, or that a cached result or a configuration may
 // name because it cannot be read, are replaced with the no-op executable if [Settings.Noop] is set,
 // and the journal is kept until nothing is left. Uninstall may be repeated, even after a kill. The
 // error wraps [journal.ErrAgentRunning] while an agent runs, because the agent would install the
@@ -121,17 +123,42 @@ func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, er
 	if err := journal.CheckNoAgent(s.StateDir); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
-	// A damaged journal is no error: then the plugin is removed from the current content of the
-	// files, because their original content is unknown.
-	if err := n.withLockAlone(ctx, s, func(j *journal.Journal) error {
-		return n.restoreConfigurations(s, j, &report)
-	}); err != nil {
-		return report, fmt.Errorf("uninstall: %w", err)
+	n.linksSignaled = false
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	start := time.Now()
+	settled := start
+	var err error
+	for done := false; err == nil && !done; {
+		// A damaged journal is no error: then the plugin is removed from the current content of the
+		// files, because their original content is unknown.
+		err = n.withLockAlone(ctx, s, func(j *journal.Journal) error {
+			// Another program that read a file before may have written the plugin into it again.
+			changed, err := n.restoreConfigurations(s, j)
+			report.Changed = append(report.Changed, changed...)
+			if err != nil {
+				return err
+			}
+			if len(changed) > 0 {
+				settled = time.Now().Add(reloadDelay)
+			}
+			references, referencesErr := References(s.ResultDirs, s.IsAgentPod)
+			count := references[s.Type]
+			unreferenced := referencesErr == nil && count.Sandboxes == count.AgentPods
+			done = unreferenced && !time.Now().Before(settled) ||
+				time.Since(start) >= timeout || ctx.Err() != nil
+			if !done {
+				return nil
+			}
+			return n.removeExecutables(s, j, references, referencesErr, &report)
+		})
+		if err == nil && !done {
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
+		}
 	}
-	references, referencesErr := waitUntilUnreferenced(ctx, s, timeout, len(report.Changed) > 0)
-	err := n.withLockAlone(ctx, s, func(j *journal.Journal) error {
-		return n.removeExecutables(s, j, references, referencesErr, &report)
-	})
 	if err == nil && len(report.Left) == 0 {
 		err = discardState(ctx, s.StateDir)
 	}
@@ -155,15 +182,14 @@ func (n *Node) withLockAlone(
 	})
 }
 
-// restoreConfigurations removes the plugin from the configuration directory; see [Released].
-func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Report) error {
+// restoreConfigurations removes the plugin from the configuration directory; see [Released]. It
+// returns the paths of the changed files.
+func (n *Node) restoreConfigurations(s Settings, j *journal.Journal) (changed []string, err error) {
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
 		if _, err := file.RemoveTemporary(dir); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	n.linksSignaled = false
-	var err error
 	for range maxAttempts {
 		var found Actual
 		found, err = n.readState(s, j)
@@ -172,47 +198,18 @@ func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Rep
 			found, err = Actual{Entries: confEntries(j)}, nil
 		}
 		if err != nil {
-			return err
+			return changed, err
 		}
-		var changed []string
+		var applied []string
 		var recordErrors []error
-		changed, recordErrors, err = n.apply(s, j, PendingTargets(Released(s, found)))
-		report.Changed = append(report.Changed, changed...)
+		applied, recordErrors, err = n.apply(s, j, PendingTargets(Released(s, found)))
+		changed = append(changed, applied...)
 		if !errors.Is(err, file.ErrChanged) {
 			err = errors.Join(append(recordErrors, err)...)
 			break
 		}
 	}
-	return errors.Join(err, n.signalLinks(s))
-}
-
-// waitUntilUnreferenced waits until no cached result names the plugin, except results of the
-// agent's own pods, or until the timeout has elapsed. If the configuration has just changed, it
-// waits for at least reloadDelay, because new results may appear in this time. It returns the
-// result of the last call of [References].
-func waitUntilUnreferenced(
-	ctx context.Context, s Settings, timeout time.Duration, justChanged bool,
-) (map[string]ReferenceCount, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	settled := time.Now()
-	if justChanged {
-		settled = settled.Add(reloadDelay)
-	}
-	for {
-		references, err := References(s.ResultDirs, s.IsAgentPod)
-		count := references[s.Type]
-		if err == nil && count.Sandboxes == count.AgentPods && !time.Now().Before(settled) {
-			return references, nil
-		}
-		select {
-		case <-ctx.Done():
-			return references, err
-		case <-ticker.C:
-		}
-	}
+	return changed, errors.Join(err, n.signalLinks(s))
 }
 
 // removeExecutables removes Sluice's executables. Executables that are still named, or may be named

@@ -465,6 +465,40 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	}
 }
 
+// TestUninstallRemovesThePluginAgain covers another installer that read the configuration before
+// the uninstallation changed it, and writes it afterwards.
+func TestUninstallRemovesThePluginAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tn := newTestNode(t)
+		tn.put("conf/10-a.conflist", list("calico"))
+		tn.mustBeInstalled(tn.reconcile())
+		tn.cacheResult("one", "calico", "sluice-cni")
+		type result struct {
+			report node.Report
+			err    error
+		}
+		done := make(chan result)
+		go func() {
+			report, err := tn.node().Uninstall(t.Context(), time.Minute)
+			done <- result{report, err}
+		}()
+		time.Sleep(10*time.Second + 100*time.Millisecond)
+		synctest.Wait()
+		tn.wantChains(map[string]string{"10-a.conflist": "calico"})
+		tn.put("conf/10-a.conflist", list("calico", "istio-cni", "sluice-cni"))
+		tn.remove("results/net-one-eth0")
+		written := time.Now()
+		r := <-done
+		if r.err != nil || len(r.report.Left) != 0 {
+			t.Errorf("the report is %+v, error %v; want no leftover", r.report, r.err)
+		}
+		if waited := time.Since(written); waited < 2*time.Second || waited > 3*time.Second {
+			t.Errorf("Uninstall ended after %v, want 2 s for the runtime to read the file", waited)
+		}
+		tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
+	})
+}
+
 // TestSandboxThatIsBeingCreatedKeepsItsExecutable covers a sandbox that is being created when the
 // configuration changes: its result is cached only afterwards.
 func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
