@@ -60,3 +60,57 @@ func TestCgroupOfTheReceiver(t *testing.T) {
 		})
 	}
 }
+
+// TestListenersAreIndependent verifies that a decision does not assume that either all listeners
+// of tproxy rules exist or none.
+func TestListenersAreIndependent(t *testing.T) {
+	tproxy := func(port uint16, others ...rules.Action) rules.Rule {
+		return rules.Rule{
+			Matches: []rules.Match{tcp},
+			Actions: append([]rules.Action{rules.TProxy{Port: port}}, others...),
+		}
+	}
+	mark := when(rules.Drop, marked(1, everyBit))
+	for _, row := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+	}{
+		{
+			"a second listener",
+			ruleset(mangleIn(tproxy(15006, rules.Accept), tproxy(15008, rules.Accept))),
+			ruleset(mangleIn(tproxy(15006, rules.Accept))), diff.Undecidable,
+		},
+		{
+			"an earlier listener that is replaced",
+			ruleset(mangleIn(tproxy(15006), tproxy(15001, rules.Accept))),
+			ruleset(mangleIn(tproxy(15001, rules.Accept))), diff.Undecidable,
+		},
+		{
+			"different listeners of packets that are dropped",
+			ruleset(mangleIn(tproxy(15006, setMark(1, everyBit)), mark)),
+			ruleset(mangleIn(tproxy(15008, setMark(1, everyBit)), mark)), diff.Undecidable,
+		},
+		{
+			"the same two listeners",
+			ruleset(mangleIn(tproxy(15006, rules.Accept), tproxy(15008, rules.Accept))),
+			ruleset(mangleIn(tproxy(15006, rules.Accept), tproxy(15008, rules.Accept))),
+			diff.Equivalent,
+		},
+		{
+			"a repeated rule",
+			ruleset(mangleIn(tproxy(15006, rules.Accept), tproxy(15006, rules.Accept))),
+			ruleset(mangleIn(tproxy(15006, rules.Accept))), diff.Equivalent,
+		},
+		{
+			"different listeners", ruleset(mangleIn(tproxy(15006, rules.Accept))),
+			ruleset(mangleIn(tproxy(15008, rules.Accept))), diff.Different,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if r := decide(row.left, row.right); r.StrictVerdict() != row.want {
+				t.Errorf("verdict %s, want %s", r.StrictVerdict(), row.want)
+			}
+		})
+	}
+}
