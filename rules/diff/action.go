@@ -49,7 +49,7 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 			e.evaluateReject(a, packets)
 			return
 		case rules.TProxyDrop: // NoListenerDrops
-			with, without := e.divide(packets, e.hasListener(a.Addr, a.Port))
+			with, without := e.divide(packets, e.hasListener(a.Port))
 			e.recordStop(eventIndex, without, action)
 			e.applyVerdict(rules.Drop, without)
 			e.accept(with, func(f *flow) {
@@ -72,18 +72,10 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 // hasListener returns the packets for which a tproxy action finds a transparent socket on the port
 // (TProxyNeedsTCPOrUDP, TProxyIgnoresState). Port 0 is the destination port of the packet
 // (TProxyPortZeroIsDestinationPort): for a single packet, rules.Packet.NoListener does not say
-// whether there is a listener on this port. If rules have several listeners, the field noListener
-// says whether all of them exist; otherwise the existence of each listener is unknown.
-func (e *evaluator) hasListener(addr netip.Addr, port uint16) set {
+// whether there is a listener on this port.
+func (e *evaluator) hasListener(port uint16) set {
 	if port != 0 || e.single == nil {
-		found := e.not(e.bit(noListener, 0))
-		if e.single == nil && e.shared.severalListeners {
-			found = e.or(found, e.variable(variable{
-				key: fmt.Sprint("listener ", addr, port), kind: unknownBit,
-				text: fmt.Sprintf("whether a transparent socket listens on port %d", port),
-			}))
-		}
-		return e.and(e.tcpOrUDP, found)
+		return e.and(e.tcpOrUDP, e.not(e.bit(noListener, 0)))
 	}
 	return e.and(e.tcpOrUDP, e.variable(variable{
 		key: "listens on the packet's port", kind: unknownBit,

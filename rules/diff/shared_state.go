@@ -26,8 +26,6 @@ type sharedState struct {
 	hasNAT map[rules.Family]bool
 	// hasHelper reports that a rule of either side assigns a conntrack helper.
 	hasHelper bool
-	// severalListeners reports that the tproxy actions of all sides name at least two listeners.
-	severalListeners bool
 }
 
 // newSharedState returns the effects of the rules of all sides, before any comparison.
@@ -35,7 +33,6 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 	shared := sharedState{
 		written: map[string]bool{}, differing: map[string]bool{}, found: map[string]bool{},
 	}
-	listeners := map[tproxyTarget]bool{}
 	for _, rs := range sides {
 		for _, f := range [...]rules.Family{rules.IPv4, rules.IPv6} {
 			if hasNATChain(rs, f) {
@@ -47,25 +44,9 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 				shared.written[state] = true
 			}
 			shared.hasHelper = shared.hasHelper || slices.ContainsFunc(c.Rules, assignsHelper)
-			for i := range c.Rules {
-				addListeners(listeners, c.Rules[i].Actions)
-			}
 		}
 	}
-	shared.severalListeners = len(listeners) > 1
 	return shared
-}
-
-// addListeners adds the listeners that tproxy actions name.
-func addListeners(to map[tproxyTarget]bool, actions []rules.Action) {
-	for _, a := range actions {
-		switch a := a.(type) {
-		case rules.TProxy:
-			to[tproxyTarget{true, a.Addr, a.Port}] = true
-		case rules.TProxyDrop:
-			to[tproxyTarget{true, a.Addr, a.Port}] = true
-		}
-	}
 }
 
 // assignsHelper reports whether the rule assigns a conntrack helper.
