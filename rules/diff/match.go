@@ -65,11 +65,7 @@ func relevantView(match rules.Match, v view) view {
 			leavesHost: v.leavesHost, leavesLoopback: v.leavesLoopback, target: v.target,
 			translated: v.translated, tracking: v.tracking,
 		}
-	case rules.MatchCgroup:
-		if v.xtables {
-			return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: true}
-		}
-	case rules.MatchOwner:
+	case rules.MatchOwner, rules.MatchCgroup:
 		return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: v.xtables}
 	}
 	return v

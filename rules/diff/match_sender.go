@@ -43,22 +43,10 @@ func comparesOnlySocket(m rules.MatchOwner) bool {
 }
 
 // cgroupMatches returns the packets whose socket is in a cgroup. A packet has no field for the
-// cgroup: the cgroup is a fact about the sender, equal on both sides. At prerouting, nft compares
-// the cgroup of the socket that receives the packet, which is unknown (nft_socket_eval in
-// net/netfilter/nft_socket.c).
+// cgroup: the cgroup is a fact about the sender, equal on both sides.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
-	if (s.hook == rules.Prerouting || v.loopbackArrival) && !v.tproxy.assigned {
-		if v.xtables {
-			return none
-		}
-		receiver := variable{
-			key: fmt.Sprint("cgroup of the receiver ", s.cgroupName(m), *v), kind: unknownBit,
-			text: "whether the socket that receives the packet is in the cgroup: " + m.String(),
-		}
-		if s.single != nil {
-			receiver.kind = random // for a single packet, list both outcomes
-		}
-		return s.variable(receiver)
+	if v.loopbackArrival {
+		return none
 	}
 	in := variable{
 		key:  fmt.Sprint("cgroup ", s.cgroupName(m), v.tproxy),
