@@ -239,13 +239,13 @@ func (b *failingBackend) Apply(
 	return b.Backend.Apply(ns, rs, prev)
 }
 
-// TestFailedUpdateOfAnEnrolledPod checks that a pod whose rules cannot be changed stays enrolled
-// with its earlier rules, and that the event says so.
-func TestFailedUpdateOfAnEnrolledPod(t *testing.T) {
-	env := newTestEnv(t)
-	backend := &failingBackend{Backend: env.options.Backend}
-	env.options.Backend = backend
-	ns := env.addSandbox("web", netnstest.New(t))
+// failUpdate enrolls a pod, lets a change of its rules fail, and returns the namespace of the pod and
+// the event. It sets the backend that backend calls.
+func (env *testEnv) failUpdate(backend *failingBackend) (ns *netns.NS, event cluster.Event) {
+	t := env.t
+	t.Helper()
+	backend.Backend, env.options.Backend = env.options.Backend, backend
+	ns = env.addSandbox("web", netnstest.New(t))
 	env.put("web", running("10.0.0.7"))
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
@@ -255,13 +255,23 @@ func TestFailedUpdateOfAnEnrolledPod(t *testing.T) {
 	rulestest.Eventually(t, "an event reports the pod", func() bool {
 		env.mu.Lock()
 		defer env.mu.Unlock()
+		if len(env.events) > 0 {
+			event = env.events[0]
+		}
 		return len(env.events) > 0
 	})
-	env.mu.Lock()
-	if e := env.events[0]; e.Reason != "AmbientNotUpdated" || !strings.Contains(e.Message, "no buffer space") {
+	return ns, event
+}
+
+// TestFailedUpdateOfAnEnrolledPod checks that a pod whose rules cannot be changed stays enrolled
+// with its earlier rules, and that the event says so.
+func TestFailedUpdateOfAnEnrolledPod(t *testing.T) {
+	env := newTestEnv(t)
+	backend := &failingBackend{}
+	ns, e := env.failUpdate(backend)
+	if e.Reason != "AmbientNotUpdated" || !strings.Contains(e.Message, "no buffer space") {
 		t.Errorf("event %+v, want AmbientNotUpdated with the reason", e)
 	}
-	env.mu.Unlock()
 	if !env.hasRules(ns) {
 		t.Error("the earlier rules are not in the pod")
 	}
@@ -274,24 +284,8 @@ func TestFailedUpdateOfAnEnrolledPod(t *testing.T) {
 
 // TestUnknownResultOfAnUpdate covers an update that may have changed the rules of an enrolled pod.
 func TestUnknownResultOfAnUpdate(t *testing.T) {
-	env := newTestEnv(t)
-	backend := &failingBackend{Backend: env.options.Backend, outcome: nft.Updated}
-	env.options.Backend = backend
-	env.addSandbox("web", netnstest.New(t))
-	env.put("web", running("10.0.0.7"))
-	env.start()
-	ztunneltest.Start(t, env.socket, nil)
-	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
-	backend.fails.Store(true)
-	env.put("web", annotated("ambient.istio.io/dns-capture", "false"))
-	rulestest.Eventually(t, "an event reports the pod", func() bool {
-		env.mu.Lock()
-		defer env.mu.Unlock()
-		return len(env.events) > 0
-	})
-	env.mu.Lock()
-	defer env.mu.Unlock()
-	if e := env.events[0]; e.Reason != "AmbientNotEnrolled" {
+	_, e := newTestEnv(t).failUpdate(&failingBackend{outcome: nft.Updated})
+	if e.Reason != "AmbientNotEnrolled" {
 		t.Errorf("event %+v, want AmbientNotEnrolled, because it is unknown which rules the pod has", e)
 	}
 }

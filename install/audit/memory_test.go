@@ -124,7 +124,7 @@ func TestRulesOfOnePodAreReadAtATime(t *testing.T) {
 		defer env.stop()
 		time.Sleep(10 * time.Second)
 		if reads.Load() < 2 {
-			t.Errorf("%d reads, want those of two pods", reads.Load())
+			t.Errorf("%d reads, want the reads of two pods", reads.Load())
 		}
 	})
 }

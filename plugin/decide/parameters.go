@@ -77,9 +77,9 @@ func defaults(s *Settings) rules.Redirect {
 }
 
 // setParameter sets one parameter if the pod specifies it, and adds the faults of its value.
-// Annotations have the syntax of the injector, arguments and variables that of istio-iptables. It
-// adds a note if a value is in a source that is not read, or contains names that cannot be
-// resolved, or if it ignores an annotation.
+// Annotations have the syntax of the injector; arguments and variables have the syntax of
+// istio-iptables. setParameter adds a note if a value is in a source that is not read, or contains
+// names that cannot be resolved, or if it ignores an annotation.
 func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	value := s.find(p)
 	if value.unread != "" {
