@@ -20,7 +20,7 @@ func (a *Agent) newBypass() *bypass.Detector {
 	d, err := bypass.New(bypass.Options{
 		Optional: !a.options.Settings.Bool("CHAINED_CNI_PLUGIN"),
 		File:     filepath.Join(a.config.RunDir, "bypass.json"),
-		Check:    func() { a.reportFiles(a.node.Reconcile(context.Background())) },
+		Check:    func() { a.node.Reconcile(context.Background()) },
 		Changed:  a.bypassChanged,
 	})
 	if err != nil {

@@ -33,7 +33,9 @@ type Node struct {
 	entriesNoted  bool // the files with a journal entry were passed to conflicts.noteWritten
 	linksSignaled bool // see signalLinks
 	references    map[string]ReferenceCount
-	countedAt     time.Time // time when references were counted
+	countedAt     time.Time    // time when references were counted
+	publish       func(Status) // argument of Run while it runs
+	watchErr      error        // why Run cannot watch the directories
 }
 
 // Options are optional parameters of a node.
@@ -104,6 +106,10 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 		status.add(problemOf(err))
 	}
 	status.Done = n.now()
+	if n.watchErr != nil {
+		status.add(newProblem(WatchFailed, false, "cannot watch the directories, "+
+			"so changes are detected by polling every second: %v", n.watchErr))
+	}
 	n.directories.check(s, &status)
 	n.totals.Reconciliations++
 	n.totals.Changes += uint64(len(status.Changes))
@@ -115,8 +121,11 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	status.Totals = n.totals.clone()
 
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.status = status
+	n.mu.Unlock()
+	if n.publish != nil && ctx.Err() == nil {
+		n.publish(status)
+	}
 	return status
 }
 

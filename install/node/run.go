@@ -21,10 +21,14 @@ const (
 )
 
 // Run reconciles the node until ctx ends: when the directories or the targets of links in them
-// change, after [Node.Wake], and at least every [Settings.Resync]. If publish is not nil, Run calls
-// publish with the status of each reconciliation. Run returns the cause of ctx, with an error if
-// the registration of the agent cannot be ended. The plugin stays installed.
+// change, after [Node.Wake], and at least every [Settings.Resync]. While Run runs and if publish is
+// not nil, publish is called with the status of each reconciliation, also those of concurrent calls
+// of [Node.Reconcile], in the order of the reconciliations. publish must not call Reconcile. Run
+// returns the cause of ctx, with an error if the registration of the agent cannot be ended. The
+// plugin stays installed.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
+	n.setPublish(publish)
+	defer n.setPublish(nil)
 	s := n.currentSettings()
 	registration, err := journal.RegisterAgent(s.StateDir)
 	if err != nil {
@@ -38,21 +42,9 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 		// Renew the watch before the reconciliation: in the reverse order, a change between the two
 		// would not be detected.
 		watchErr := watch.Renew(links(n.currentSettings())...)
+		n.setWatchErr(watchErr)
 		status := n.Reconcile(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		if watchErr != nil {
-			n.mu.Lock()
-			n.status.add(newProblem(WatchFailed, false, "cannot watch the directories, "+
-				"so changes are detected by polling every second: %v", watchErr))
-			status = n.status
-			n.mu.Unlock()
-		}
-		if publish != nil {
-			publish(status)
-		}
-		if !n.sleep(ctx, status, watchErr != nil) {
+		if ctx.Err() != nil || !n.sleep(ctx, status, watchErr != nil) {
 			break
 		}
 	}
@@ -60,6 +52,18 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 		return errors.Join(context.Cause(ctx), registration.Unregister())
 	}
 	return context.Cause(ctx)
+}
+
+func (n *Node) setPublish(publish func(Status)) {
+	n.reconcileLock.Lock()
+	defer n.reconcileLock.Unlock()
+	n.publish = publish
+}
+
+func (n *Node) setWatchErr(err error) {
+	n.reconcileLock.Lock()
+	defer n.reconcileLock.Unlock()
+	n.watchErr = err
 }
 
 // sleep waits until the next reconciliation is due. It returns false when ctx ends.

@@ -90,6 +90,42 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 	})
 }
 
+// TestEachReconciliationIsPublishedInOrder checks that the status of a concurrent reconciliation is
+// published after the status of the reconciliation before it, with the result of the last watch.
+func TestEachReconciliationIsPublishedInOrder(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	filetest.Deny(t, unix.SYS_INOTIFY_INIT1, unix.EMFILE)
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	n := tn.node()
+	ctx, cancel := context.WithCancel(t.Context())
+	var published []uint64
+	var concurrent sync.WaitGroup
+	err := n.Run(ctx, func(s node.Status) {
+		published = append(published, s.Totals.Reconciliations)
+		if got := reasons(s); !slices.Equal(got, []node.Reason{node.WatchFailed}) {
+			t.Errorf("reconciliation %d: reasons %v, want WatchFailed", s.Totals.Reconciliations, got)
+		}
+		if len(published) == 1 {
+			concurrent.Go(func() { n.Reconcile(context.Background()) })
+		}
+		if len(published) == 3 {
+			cancel()
+		}
+	})
+	concurrent.Wait()
+	for i, number := range published {
+		if number != uint64(i)+1 {
+			t.Fatalf("published reconciliations %v, want 1, 2, 3 and so on", published)
+		}
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Run: error %v, want Canceled", err)
+	}
+}
+
 func TestSettingsChangeWhileRunning(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
