@@ -179,3 +179,36 @@ func TestKnownPodsAreNotCountedAgainAfterTheClockWasSetBack(t *testing.T) {
 		t.Errorf("bypass %+v, want 3 pods, the last one created at 200 s", b)
 	}
 }
+
+// TestABypassAfterTheClockWasSetIsCounted covers a pod that is created after the clock was set back,
+// and before the last bypass by the clock. An ADD before it does not end the bypass.
+func TestABypassAfterTheClockWasSetIsCounted(t *testing.T) {
+	var elapsed time.Duration
+	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})
+	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true})
+	elapsed = 100 * time.Second
+	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
+	note := func(pod string, created int, want bool) {
+		t.Helper()
+		isNew, err := d.NoteBypass("shop/"+pod, pod, at(created))
+		if err != nil || isNew != want {
+			t.Errorf("pod %s: new: %t, error %v; want new: %t", pod, isNew, err, want)
+		}
+	}
+	const hour = 3600
+	note("a", 90, true)
+	elapsed = 110 * time.Second
+	d.NoteChain(bypass.ChainCheck{At: at(110 - hour), Complete: true})
+	note("b", 130-hour, true)
+	if err := d.NoteAdd(at(120 - hour)); err != nil {
+		t.Error(err)
+	}
+	if b, bypassed := d.Current(); !bypassed || b.Pods != 2 || b.Pod != "shop/b" {
+		t.Errorf("bypassed: %t, %+v, want 2 pods, of which shop/b is the last", bypassed, b)
+	}
+	elapsed = 200 * time.Second
+	d.NoteChain(bypass.ChainCheck{At: at(200), Complete: true}) // set forward
+	// The start time of a process changes with the clock.
+	note("b", 130, false)
+	note("b", 210, true)
+}

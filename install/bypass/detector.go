@@ -48,6 +48,7 @@ type Detector struct {
 	// bypassedAt is current.Created, corrected if the clock was set back since; valid if current is
 	// not nil.
 	bypassedAt time.Time
+	counted    countedPods
 	// lastAdd is the last argument of NoteAdd, and correctedAdd is the same time by the present
 	// clock, or zero if this is unknown.
 	lastAdd, correctedAdd time.Time
@@ -55,7 +56,7 @@ type Detector struct {
 
 // A Bypass describes pods that started without the plugin while the chain was complete.
 type Bypass struct {
-	// Pod is the last such pod, as namespace/name.
+	// Pod is the pod of the latest such sandbox, as namespace/name.
 	Pod string `json:"pod"`
 	// UID is the UID of the pod.
 	UID string `json:"uid"`
@@ -63,7 +64,8 @@ type Bypass struct {
 	Created time.Time `json:"created"`
 	// Since is the beginning of the period in which the chain was complete.
 	Since time.Time `json:"since"`
-	// Pods is the number of such pods since the plugin was last called for a pod.
+	// Pods is the number of such pods since the plugin was last called for a pod. A pod counts again
+	// for another sandbox.
 	Pods int `json:"pods"`
 }
 
@@ -101,6 +103,7 @@ func New(o Options) (*Detector, error) {
 		return d, fmt.Errorf("read the bypass that an earlier agent stored: %w", err)
 	}
 	d.current, d.bypassedAt = &stored, stored.Created
+	d.counted.add(stored.UID, stored.Created)
 	return d, nil
 }
 
@@ -142,7 +145,9 @@ func (d *Detector) NoteChain(c ChainCheck) {
 		if d.history.open() {
 			d.history.end(clockSet, "")
 		}
-		if step < 0 {
+		if step > 0 {
+			d.counted.shift(step)
+		} else {
 			d.bypassedAt = d.bypassedAt.Add(step)
 			if d.correctedAdd.After(c.At) {
 				d.correctedAdd = d.correctedAdd.Add(step)
@@ -170,21 +175,26 @@ func (d *Detector) Current() (Bypass, bool) {
 	return *d.current, true
 }
 
-// NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether the
-// pod is a new one. It ignores the pod that was recorded last, and pods whose sandbox was created
-// before that pod's. If the bypass cannot be stored for the next agent, it returns an error.
+// NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether it is
+// a new one: a sandbox is recorded once, also if the bypass has ended since. Pods may be recorded in
+// any order. If the bypass cannot be stored for the next agent, NoteBypass returns an error.
 func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
-	last, _ := d.history.periodAt(created)
-	next := Bypass{Pod: pod, UID: uid, Created: created, Since: last.from, Pods: 1}
-	if d.current != nil {
-		if d.current.UID == uid || created.Before(d.current.Created) {
-			d.mu.Unlock()
-			return false, nil
-		}
-		next.Pods = d.current.Pods + 1
+	if d.counted.contains(uid, created) {
+		d.mu.Unlock()
+		return false, nil
 	}
-	d.current, d.bypassedAt = &next, created
+	d.counted.add(uid, created)
+	pods := 1
+	if d.current != nil {
+		pods = d.current.Pods + 1
+	}
+	if d.current == nil || !created.Before(d.bypassedAt) {
+		last, _ := d.history.periodAt(created)
+		d.current = &Bypass{Pod: pod, UID: uid, Created: created, Since: last.from}
+		d.bypassedAt = created
+	}
+	d.current.Pods = pods
 	err = d.save()
 	d.mu.Unlock()
 	d.notifyChanged()

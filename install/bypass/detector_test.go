@@ -3,6 +3,7 @@ package bypass_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -219,16 +220,18 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	noteBypass(d, "a", at(50), true)
 	noteBypass(d, "a", at(50), false)
 	noteBypass(d, "b", at(60), true)
-	noteBypass(d, "older", at(55), false)
-	if b, bypassed := d.Current(); !bypassed || b.Pod != "shop/b" || b.Pods != 2 ||
+	noteBypass(d, "older", at(55), true) // audited later
+	noteBypass(d, "a", at(50), false)
+	if b, bypassed := d.Current(); !bypassed || b.Pod != "shop/b" || b.Pods != 3 ||
 		!b.Since.Equal(at(0)) {
-		t.Errorf("bypassed: %t, %+v, want two pods, of which shop/b is the last", bypassed, b)
+		t.Errorf("bypassed: %t, %+v, want three pods, of which shop/b is the last", bypassed, b)
 	}
 	d = newDetector(t, o)
 	b, bypassed := d.Current()
-	if !bypassed || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
-		t.Errorf("bypassed: %t, %v, want two pods and the remedy from the next agent", bypassed, b)
+	if !bypassed || b.Pods != 3 || !strings.Contains(b.String(), "restart the container runtime") {
+		t.Errorf("bypassed: %t, %v, want three pods and the remedy from the next agent", bypassed, b)
 	}
+	noteBypass(d, "b", at(60), false)
 	// The last bypass is at 60 s. An ADD before 65 s, which is reloadTime later, does not end it.
 	for _, early := range []time.Time{at(10), at(59), at(64)} {
 		if err := d.NoteAdd(early); err != nil {
@@ -241,12 +244,53 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	if err := d.NoteAdd(at(66)); err != nil {
 		t.Error(err)
 	}
-	if _, bypassed := d.Current(); bypassed || changes != 3 {
-		t.Errorf("after a later ADD: bypassed: %t after %d changes, want false after 3", bypassed, changes)
+	if _, bypassed := d.Current(); bypassed || changes != 4 {
+		t.Errorf("after a later ADD: bypassed: %t after %d changes, want false after 4", bypassed, changes)
 	}
 	if _, bypassed := newDetector(t, o).Current(); bypassed {
 		t.Error("the next agent still reports the bypass")
 	}
+}
+
+// TestACountedSandboxBeginsNoOtherBypass covers a pod that stays without redirection and is audited
+// again after the bypass has ended, and then gets another sandbox without the plugin.
+func TestACountedSandboxBeginsNoOtherBypass(t *testing.T) {
+	d := newDetector(t, bypass.Options{})
+	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true})
+	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
+	for _, step := range []struct {
+		created int // 0 for an ADD at 70 s
+		isNew   bool
+		pods    int
+	}{{50, true, 1}, {0, false, 0}, {50, false, 0}, {80, true, 1}, {80, false, 1}} {
+		isNew := false
+		var err error
+		if step.created == 0 {
+			err = d.NoteAdd(at(70))
+		} else {
+			isNew, err = d.NoteBypass("shop/a", "a", at(step.created))
+		}
+		if b, _ := d.Current(); err != nil || isNew != step.isNew || b.Pods != step.pods {
+			t.Errorf("%+v: new: %t, %d pods, error %v", step, isNew, b.Pods, err)
+		}
+	}
+}
+
+// TestCountedPodsAreBounded checks that a pod counts again after 1024 others.
+func TestCountedPodsAreBounded(t *testing.T) {
+	d := newDetector(t, bypass.Options{})
+	note := func(pod int, want bool) {
+		t.Helper()
+		uid := strconv.Itoa(pod)
+		if isNew, err := d.NoteBypass("shop/"+uid, uid, at(0)); err != nil || isNew != want {
+			t.Errorf("pod %d: new: %t, error %v; want new: %t", pod, isNew, err, want)
+		}
+	}
+	for pod := range 1025 {
+		note(pod, true)
+	}
+	note(1, false)
+	note(0, true)
 }
 
 func TestInvalidFileIsReported(t *testing.T) {
