@@ -42,6 +42,11 @@ type Entry struct {
 // WrittenByAgent reports whether Written contains the checksum of data.
 func (e Entry) WrittenByAgent(data []byte) bool { return slices.Contains(e.Written, Sum(data)) }
 
+// IsLastWritten reports whether data is the content that the agent wrote last.
+func (e Entry) IsLastWritten(data []byte) bool {
+	return len(e.Written) > 0 && e.Written[0] == Sum(data)
+}
+
 // WithChange returns the entry for a change of the file's content from current to content. If the
 // agent wrote current too, the entry contains both checksums, because the process may end before
 // the change.

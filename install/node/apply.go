@@ -33,7 +33,7 @@ func (n *Node) apply(
 				return changed, recordErrors, err
 			}
 			changed = append(changed, path)
-			n.conflicts.noteWritten(t.Name)
+			n.conflicts.noteWritten(t.Name, journal.Sum(t.Content))
 		}
 		if t.Forget {
 			n.conflicts.noteReleased(t.Name)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/sluice-mesh/sluice/install/journal"
 )
 
 // A ConflictingWriter is another program that repeatedly writes or removes a file after the agent
@@ -39,6 +41,9 @@ func (c ConflictingWriter) period() time.Duration {
 // plugin.
 func (c ConflictingWriter) isFast() bool { return c.period() <= maxFastPeriod }
 
+// isAgent reports whether the writer is another node agent of Sluice.
+func (c ConflictingWriter) isAgent() bool { return c.Writer == anotherAgent.name }
+
 // String returns a description without the number of rewrites, so that it does not change with each
 // rewrite.
 func (c ConflictingWriter) String() string {
@@ -46,6 +51,11 @@ func (c ConflictingWriter) String() string {
 	if c.Plugin == "" {
 		return fmt.Sprintf("%s has repeatedly removed or replaced %s since %s; "+
 			"pods that start before the agent restores the file fail: %s",
+			c.Writer, c.File, since, c.Advice)
+	}
+	if c.isAgent() {
+		return fmt.Sprintf("%s has repeatedly rewritten %s since %s; "+
+			"pods start with the settings of the agent that wrote last: %s",
 			c.Writer, c.File, since, c.Advice)
 	}
 	return fmt.Sprintf("%s (plugin %s) has repeatedly rewritten %s since %s; "+
@@ -69,7 +79,9 @@ const (
 // conflicts counts the writes by other programs to files of the agent. It is not safe for
 // concurrent use.
 type conflicts struct {
-	written      map[string]bool               // files whose last known write is the agent's
+	// written contains the files whose last known write is the agent's, with the checksum of the
+	// content. The checksum is empty if an earlier process wrote the file.
+	written      map[string]string
 	writers      map[string]*ConflictingWriter // by file
 	relaxed      Relaxed
 	relaxedUntil time.Time
@@ -78,25 +90,41 @@ type conflicts struct {
 
 func newConflicts() *conflicts {
 	return &conflicts{
-		written: map[string]bool{}, writers: map[string]*ConflictingWriter{},
+		written: map[string]string{}, writers: map[string]*ConflictingWriter{},
 		total: map[string]uint64{},
 	}
 }
 
-// noteWritten records that a file has the desired content.
-func (cs *conflicts) noteWritten(name string) { cs.written[name] = true }
+// noteWritten records that a file has the desired content, with its checksum. The checksum is empty
+// if an earlier process of the agent wrote the file.
+func (cs *conflicts) noteWritten(name, sum string) { cs.written[name] = sum }
+
+// noteUnchanged is like noteWritten, for a file that has the desired content already. If it is not
+// known that the agent wrote the file, noteUnchanged does nothing.
+func (cs *conflicts) noteUnchanged(name, sum string) {
+	if _, ok := cs.written[name]; ok {
+		cs.written[name] = sum
+	}
+}
+
+// isWritten reports whether this process may have written the current content of a file, according
+// to the file's journal entry and to the content that this process wrote last.
+func (cs *conflicts) isWritten(name string, current []byte, e journal.Entry) bool {
+	last := cs.written[name]
+	return e.WrittenByAgent(current) && (last == "" || last == journal.Sum(current))
+}
 
 // noteReleased records that the agent no longer manages a file.
 func (cs *conflicts) noteReleased(name string) { delete(cs.written, name) }
 
 // noteRewrite records that a program, identified by its plugin, has changed a file that had the
 // desired content. It counts at most one rewrite per write of the agent.
-func (cs *conflicts) noteRewrite(now time.Time, name, plugin string) {
-	if !cs.written[name] {
+func (cs *conflicts) noteRewrite(now time.Time, name, plugin string, w writer) {
+	if _, ok := cs.written[name]; !ok {
 		return
 	}
-	cs.written[name] = false
-	cs.count(now, name, plugin, writerOf(plugin))
+	delete(cs.written, name)
+	cs.count(now, name, plugin, w)
 }
 
 // count counts a write by another program to a file.

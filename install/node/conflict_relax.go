@@ -23,10 +23,18 @@ func confEntries(j *journal.Journal) map[string]journal.Entry {
 // without removing the plugin from the chain.
 func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
 	for _, t := range state.Files {
-		if e := f.Entries[t.Name]; t.isDone() || t.Forget || e.WrittenByAgent(t.Current) {
-			continue
+		switch e := f.Entries[t.Name]; {
+		case t.Forget:
+		case t.isDone():
+			n.conflicts.noteUnchanged(t.Name, journal.Sum(t.Current))
+		case n.conflicts.isWritten(t.Name, t.Current, e):
+		case e.IsLastWritten(t.Current):
+			// The entry was changed by another process that uses the journal.
+			n.conflicts.noteRewrite(now, t.Name, s.Type, anotherAgent)
+		default:
+			plugin := pluginOfWriter(s, f, t.Name, state.Plugins)
+			n.conflicts.noteRewrite(now, t.Name, plugin, writerOf(plugin))
 		}
-		n.conflicts.noteRewrite(now, t.Name, pluginOfWriter(s, f, t.Name, state.Plugins))
 	}
 	for _, w := range n.conflicts.active(now) {
 		n.conflicts.relaxViolated(now, s, f.Files[w.File])

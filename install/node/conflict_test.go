@@ -319,3 +319,61 @@ func TestForeignPluginThatIsKeptLastIsTolerated(t *testing.T) {
 		t.Errorf("problems %v, want OtherPluginStays", status.Problems)
 	}
 }
+
+// TestAnotherAgentIsAConflictingWriter covers agents of two installations that share the state
+// directory, and insert different elements.
+func TestAnotherAgentIsAConflictingWriter(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	now := time.Unix(1_000_000, 0)
+	o := node.Options{Now: func() time.Time { return now }}
+	s := tn.settings
+	s.Element = []byte(elementV2)
+	agents := []*node.Node{tn.nodeOf(tn.settings, o), tn.nodeOf(s, o)}
+	for round := range 4 {
+		for i, n := range agents {
+			now = now.Add(time.Second)
+			s := n.Reconcile(t.Context())
+			if len(s.Changes) == 0 {
+				t.Fatalf("agent %d does not write its element", i)
+			}
+			// An agent does not know which content an earlier process wrote.
+			wantConflict := round == 3
+			if got := len(s.ConflictingWriters) == 1 && !s.Installed(); got != wantConflict {
+				t.Errorf("round %d, agent %d: conflict: %t, want %t; problems %v", round, i, got,
+					wantConflict, s.Problems)
+			}
+			const writer = "another node agent of Sluice"
+			if got := s.Totals.Rewrites; len(got) > 1 || got[writer] != uint64(round) {
+				t.Errorf("round %d, agent %d: rewrites %v, want %d of %s", round, i, got, round, writer)
+			}
+			if text := fmt.Sprint(s.ConflictingWriters); wantConflict &&
+				!strings.Contains(text, writer+" has repeatedly rewritten 10-a.conflist") {
+				t.Errorf("conflicting writers: %s, want %s", text, writer)
+			}
+		}
+	}
+	agents[0].Reconcile(t.Context()) // and the second agent ends
+	now = now.Add(11 * time.Second)
+	tn.mustBeInstalled(agents[0].Reconcile(t.Context()))
+}
+
+// TestAnEarlierContentIsAForeignWrite covers a program that restores an earlier content of the
+// agent's file.
+func TestAnEarlierContentIsAForeignWrite(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	n := tn.node()
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
+	earlier := tn.read("conf/10-a.conflist")
+	s := tn.settings
+	s.Element = []byte(elementV2)
+	tn.must(n.Update(s))
+	if s := n.Reconcile(t.Context()); len(s.Changes) != 1 || len(s.Totals.Rewrites) != 0 {
+		t.Errorf("changes %v, rewrites %v; want a change by the agent", s.Changes, s.Totals.Rewrites)
+	}
+	tn.put("conf/10-a.conflist", earlier)
+	if got := n.Reconcile(t.Context()).Totals.Rewrites; got["Calico's install-cni"] != 1 {
+		t.Errorf("rewrites %v, want 1 of Calico's install-cni", got)
+	}
+}

@@ -160,7 +160,7 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 		for name := range confEntries(j) {
 			// The files had the desired content when the last process ended. If a file has other
 			// content now, another program has changed the file.
-			n.conflicts.noteWritten(name)
+			n.conflicts.noteWritten(name, "")
 		}
 	}
 	// A configuration that names a missing executable would prevent all pods from starting.

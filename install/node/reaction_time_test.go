@@ -97,6 +97,36 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 	})
 }
 
+// TestAgentsThatShareAStateDirectoryWriteSlowly checks that two agents do not rewrite each other's
+// element continuously.
+func TestAgentsThatShareAStateDirectoryWriteSlowly(t *testing.T) {
+	if !denyInotify(t) {
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		tn := newTestNode(t)
+		first, firstStatuses := tn.runUntilIdle(changeCase{})
+		s := tn.settings
+		s.Element = []byte(elementV2)
+		second := tn.nodeOf(s, node.Options{})
+		secondStatuses := tn.runNode(second)
+		writes, start := 0, time.Now()
+		for time.Since(start) < 20*time.Second {
+			select {
+			case s := <-firstStatuses:
+				writes += len(s.Changes)
+			case s := <-secondStatuses:
+				writes += len(s.Changes)
+			}
+			first.Wake()
+			second.Wake()
+		}
+		if writes < 10 || writes > 60 {
+			t.Errorf("%d writes in 20 s, want about 40", writes)
+		}
+	})
+}
+
 // TestUnrepairableDriftIsReportedWithinASecond covers a file that stays invalid after a write: it
 // is reported without another event.
 func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/dirwatch"
@@ -15,7 +16,8 @@ const (
 	// minimum time.
 	retryInterval = time.Second
 	// minInterval is the minimum time between two reconciliations, and conflictInterval the minimum
-	// time while there is a conflicting writer.
+	// time while there is a conflicting writer. If the writer is another agent of Sluice, the minimum
+	// time is retryInterval: pods start with the plugin, whichever agent wrote last.
 	minInterval      = 10 * time.Millisecond
 	conflictInterval = 20 * time.Millisecond
 )
@@ -71,6 +73,9 @@ func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	interval := minInterval
 	if len(status.ConflictingWriters) > 0 {
 		interval = conflictInterval
+	}
+	if slices.ContainsFunc(status.ConflictingWriters, ConflictingWriter.isAgent) {
+		interval = retryInterval
 	}
 	if !wait(ctx, interval, nil) {
 		return false

@@ -51,6 +51,14 @@ var unknownWriter = writer{
 	"find the program that cleans or writes the plugin directory of the node, and stop it",
 }
 
+// anotherAgent is the writer of a configuration that another node agent with the same state directory
+// wrote.
+var anotherAgent = writer{
+	"another node agent of Sluice",
+	"only one agent may run on a node: remove the other one; its pod may be in another namespace, or " +
+		"was deleted by force while its container continues to run",
+}
+
 // pluginOfWriter returns the plugin whose installer probably changed the file with the name: the
 // first plugin that is Cilium's or has one of the types that Sluice replaces, otherwise the last
 // plugin if it comes after Sluice's, otherwise the first plugin. If the file cannot be read,
