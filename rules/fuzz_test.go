@@ -164,6 +164,7 @@ func FuzzParsePacket(f *testing.F) {
 		"in icmp 10.1.1.1 > 10.244.1.5 state related",
 		"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags syn,ack no-listener",
 		"out 132 ::1 > ::1 dev lo gid 7",
+		"in tcp 10.1.1.1:1 > 10.244.1.5:80 missing-listeners 15008,127.0.0.1:15006",
 		"in tcp [::ffff:1.2.3.4]:1 > [::ffff:1.2.3.4]:2 flags none",
 		"in tpc x > y dev")
 	compiled := rules.MustCompile(typical(tproxyMode, ipv6))

@@ -29,6 +29,9 @@ type Packet struct {
 	Flags         TCPFlags // of TCP
 	// NoListener reports that there is no transparent socket for a tproxy rule.
 	NoListener bool
+	// MissingListeners contains the tproxy rules' listeners that do not exist although NoListener is
+	// not set. The listeners of other tproxy rules exist.
+	MissingListeners ListenerSet
 
 	// Reply reports that the packet is in the reply direction of its connection. The state must be
 	// one with a connection, other than New.
@@ -229,6 +232,9 @@ func (p Packet) String() string {
 	}
 	if p.NoListener {
 		b.WriteString(" no-listener")
+	}
+	if p.MissingListeners != "" {
+		fmt.Fprintf(b, " missing-listeners %s", p.MissingListeners)
 	}
 	switch {
 	case !p.InAddress.IsValid():

@@ -13,8 +13,8 @@ import (
 const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev NAME]` +
 	` [uid N] [gid N] [no-socket] [kernel-socket] [mark N] [ctmark N]` +
 	` [state new|established|related|invalid|untracked] [reply] [status LIST]` +
-	` [flags LIST|none] [icmp TYPE[/CODE]] [no-listener] [in-address ADDRESS|none]` +
-	` [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [copy] [bound]`
+	` [flags LIST|none] [icmp TYPE[/CODE]] [no-listener] [missing-listeners LIST]` +
+	` [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [copy] [bound]`
 
 // ParsePacket parses a packet from text such as
 //
@@ -84,7 +84,7 @@ func IsArrow(word string) bool { return word == ">" || word == "->" }
 // optionsWithValue are the options of a packet that are followed by a value.
 var optionsWithValue = []string{
 	"dev", "uid", "gid", "mark", "ctmark", "state", "flags", "status", "icmp", "in-address",
-	"src-type", "dst-type",
+	"src-type", "dst-type", "missing-listeners",
 }
 
 // packetOptions are the options of a packet whose effect depends on other options.
@@ -176,6 +176,8 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 		o.socketless, p.KernelSocket = true, true
 	case "no-listener":
 		p.NoListener = true
+	case "missing-listeners":
+		p.MissingListeners, err = parseListenerSet(value)
 	case "no-reverse-path":
 		p.NoReversePath = true
 	case "transparent-socket":

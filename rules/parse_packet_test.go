@@ -94,6 +94,11 @@ func TestParsePacketDefaults(t *testing.T) {
 			"in icmp 10.1.1.1 > 10.244.1.5 icmp 9/0 state invalid",
 		},
 		{
+			"missing listeners are sorted",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 missing-listeners 15008,127.0.0.1:15006,015008,[::1]:1",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 missing-listeners 127.0.0.1:15006,15008,[::1]:1",
+		},
+		{
 			"no flags", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags none",
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags 0x0",
 		},
@@ -198,6 +203,10 @@ func TestParsePacketRejects(t *testing.T) {
 		{
 			"a mark that is not a number", good + " mark x",
 			`mark "x" is not a number from 0 to 4294967295`,
+		},
+		{
+			"a listener on an invalid port", good + " missing-listeners 15006,65536",
+			`missing-listeners "65536" is not a port (0-65535)`,
 		},
 		{"an octal mark", good + " mark 0o17", `mark "0o17" is not`},
 	} {

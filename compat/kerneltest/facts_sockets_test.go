@@ -70,6 +70,33 @@ func socketFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 0:1337 connection mark 0x0 zone 0",
 	)
+	withoutTunnel := with(syn, func(p *rules.Packet) { p.MissingListeners = "15008" })
+	list.add(diff.ListenersAreIndependent,
+		"nft: a rule without a listener does not affect a later rule with one",
+		rulesetOf(chains(rules.Inet, []string{
+			mangleNFT, "meta l4proto tcp tproxy to :15008 accept",
+			"meta l4proto tcp tproxy to :15006 accept",
+		})),
+		withoutTunnel,
+		"to 10.244.1.5:81 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	list.add(diff.ListenersAreIndependent,
+		"nft: a later rule without a listener does not remove the socket",
+		rulesetOf(chains(rules.Inet, []string{
+			mangleNFT, "meta l4proto tcp tproxy to :15006",
+			"meta l4proto tcp tproxy to :15008 meta mark set 9",
+		})),
+		withoutTunnel,
+		"to 10.244.1.5:81 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
+	)
+	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
+		list.add(diff.ListenersAreIndependent,
+			string(p)+": TPROXY without a listener drops the packet although another one exists",
+			rulesetOf(xtables(p, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15008",
+				"PREROUTING -p tcp -j TPROXY --on-port 15006")),
+			withoutTunnel, "dropped",
+		)
+	}
 	list.add(diff.TProxyAssignsSocket, "nft: drop after tproxy drops the packet",
 		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT, "meta l4proto tcp tproxy to :15006", "drop",

@@ -43,6 +43,7 @@ type Network struct {
 	nameOfIndex map[uint32]string // the interfaces of the pod
 	rawSockets  map[rawKey]int    // file descriptors
 	listeners   []int             // file descriptors of the open listeners
+	open        []Listener        // the open listeners
 	log         *log
 	conntrack   *conntrack
 	tables      *nftables.Conn
@@ -302,19 +303,6 @@ func (n *Network) readAddresses(h *netlink.Handle) error {
 			addr = addr.Unmap()
 			d.addrs = append(d.addrs, addr)
 		}
-	}
-	return nil
-}
-
-// setListeners opens the [TProxyListeners] if open is set and no listener is open. If open is not
-// set, it closes all listeners.
-func (n *Network) setListeners(open bool) error {
-	areOpen := len(n.listeners) > 0
-	switch {
-	case open && !areOpen:
-		return n.Listen(TProxyListeners)
-	case !open:
-		n.CloseListeners()
 	}
 	return nil
 }

@@ -44,9 +44,9 @@ func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 	g := newTrialGenerator(seed)
 	for {
 		left, right := g.pair()
-		withListeners := !g.oneIn(4)
+		open := g.drawListeners()
 		drawn := g.Packets(n, packets)
-		err := n.checkPair(&counts, left, right, drawn, withListeners, g)
+		err := n.checkPair(&counts, left, right, drawn, open, g)
 		if cannotCompare(err) {
 			counts.Refused++
 			continue
@@ -94,7 +94,7 @@ func withOtherIPTables(rs Ruleset) Ruleset {
 // and with the witnesses of the decision. If boundaries is not nil, this generator draws further
 // packets at the boundaries of the classes.
 func (n *Network) checkPair(
-	counts *PairCounts, left, right Ruleset, packets []rules.Packet, withListeners bool,
+	counts *PairCounts, left, right Ruleset, packets []rules.Packet, open []Listener,
 	boundaries *Generator,
 ) error {
 	l, err := n.loadSide(left)
@@ -115,7 +115,7 @@ func (n *Network) checkPair(
 	if left.Has("--on-port 0") || right.Has("--on-port 0") {
 		// Such a rule looks for a listener on the packet's own port. In the model either all ports
 		// have a listener or none has. The network can only provide no listeners.
-		withListeners = false
+		open = nil
 	}
 	batches := [][]rules.Packet{slices.Clone(packets)}
 	if boundaries != nil {
@@ -124,9 +124,7 @@ func (n *Network) checkPair(
 		batches = append(batches, drawn)
 	}
 	for _, batch := range batches {
-		for i := range batch {
-			batch[i].NoListener = !withListeners
-		}
+		describeListeners(batch, open, &l.model, &r.model)
 	}
 	var witnesses []rules.Packet
 	for _, c := range result.Classes {
@@ -134,14 +132,14 @@ func (n *Network) checkPair(
 	}
 
 	// The right ruleset is still loaded.
-	onRight, err := n.observeSide(batches, witnesses, withListeners)
+	onRight, err := n.observeSide(batches, witnesses, open)
 	if err != nil {
 		return err
 	}
 	if err := n.Load(left); err != nil {
 		return err
 	}
-	onLeft, err := n.observeSide(batches, witnesses, withListeners)
+	onLeft, err := n.observeSide(batches, witnesses, open)
 	if err != nil {
 		return err
 	}
@@ -158,12 +156,12 @@ func (n *Network) checkPair(
 type sideObservations struct{ batches, witnesses []Observation }
 
 // observeSide sends the packets through the loaded ruleset. It deletes all connections before each
-// batch and before each witness. Listeners are open for the batches if withListeners is set, and
-// for a witness unless its field NoListener is set.
+// batch and before each witness. The listeners are open for the batches; for a witness, its fields
+// say which listeners are open.
 func (n *Network) observeSide(
-	batches [][]rules.Packet, witnesses []rules.Packet, withListeners bool,
+	batches [][]rules.Packet, witnesses []rules.Packet, open []Listener,
 ) (observed sideObservations, err error) {
-	if err := n.setListeners(withListeners); err != nil {
+	if err := n.setListeners(open); err != nil {
 		return observed, err
 	}
 	for _, batch := range batches {
@@ -177,7 +175,7 @@ func (n *Network) observeSide(
 		observed.batches = append(observed.batches, o...)
 	}
 	for _, p := range witnesses {
-		if err := errors.Join(n.Flush(), n.setListeners(!p.NoListener)); err != nil {
+		if err := errors.Join(n.Flush(), n.setListeners(openListeners(&p))); err != nil {
 			return observed, err
 		}
 		o, err := n.Observe([]rules.Packet{p})

@@ -19,7 +19,7 @@ type pairTest struct {
 // addFailure records a packet whose effects contradict the claim of the decision.
 func (t *pairTest) addFailure(p rules.Packet, claim string, left, right Effect) {
 	t.counts.Failures = append(t.counts.Failures, PairFailure{
-		Left: t.left.text, Right: t.right.text, Packet: p, Listeners: !p.NoListener, Claim: claim,
+		Left: t.left.text, Right: t.right.text, Packet: p, Claim: claim,
 		Effects: diff.Pair[Effect]{Left: left, Right: right},
 	})
 }
@@ -78,9 +78,11 @@ func (t *pairTest) mayDiffer(p rules.Packet) bool {
 	if slices.ContainsFunc(t.result.Classes, inClass) {
 		return true
 	}
-	// A decision other than Equivalent does not cover packets of bound sockets, packets whose
-	// redirection fails because the interface has no address, or packets that enter untracked.
-	isUncovered := p.Bound || p.State == rules.Untracked && p.Owner == nil ||
+	// A decision other than Equivalent does not cover packets of bound sockets, hosts without some
+	// of the listeners, packets whose redirection fails because the interface has no address, or
+	// packets that enter untracked.
+	isUncovered := p.Bound || p.MissingListeners != "" ||
+		p.State == rules.Untracked && p.Owner == nil ||
 		p.InAddress.IsValid() && p.InAddress.IsUnspecified()
 	return isUncovered && t.verdict != diff.Equivalent
 }
@@ -105,10 +107,7 @@ func (t *pairTest) checkWitness(p rules.Packet, c diff.Class, left, right Observ
 		t.counts.Unsent[causeOf(err)]++
 		return
 	}
-	var openListeners []Listener
-	if !p.NoListener {
-		openListeners = TProxyListeners
-	}
+	open := openListeners(&p)
 	leftOutcome, rightOutcome := c.Outcome.Left.Outcome, c.Outcome.Right.Outcome
 	leftModel, leftAlternatives := Explain(&t.left.model, p)
 	rightModel, rightAlternatives := Explain(&t.right.model, p)
@@ -121,8 +120,8 @@ func (t *pairTest) checkWitness(p rules.Packet, c diff.Class, left, right Observ
 	switch {
 	case leftOutcome.Undecided != "" || rightOutcome.Undecided != "":
 		t.counts.Unsent["undecided for the packet that can be sent"]++
-	case !predictsAny(&p, append(leftAlternatives, leftOutcome), l, openListeners) ||
-		!predictsAny(&p, append(rightAlternatives, rightOutcome), r, openListeners):
+	case !predictsAny(&p, append(leftAlternatives, leftOutcome), l, open) ||
+		!predictsAny(&p, append(rightAlternatives, rightOutcome), r, open):
 		if t.mayHaveOtherSocket(p) {
 			t.counts.Unsent["the model does not know the sockets for the packet"]++
 			return
@@ -142,5 +141,8 @@ func (t *pairTest) mayHaveOtherSocket(p rules.Packet) bool {
 	if p.NoListener {
 		return p.TransparentSocket // without listeners, no transparent socket exists
 	}
-	return has("socket") || has("--on-port 0")
+	// In the model, the listener of a rule that names an address may be missing although there is a
+	// listener on the port.
+	namesAddress := has("--on-ip") || has("tproxy ip")
+	return has("socket") || has("--on-port 0") || p.MissingListeners != "" && namesAddress
 }

@@ -74,15 +74,14 @@ type PairFailure struct {
 	Seed        uint64
 	Left, Right Ruleset
 	Packet      rules.Packet
-	Listeners   bool              // whether the listeners are open
 	Claim       string            // what the decision says about the packet
 	Effects     diff.Pair[Effect] // the observed effects
 }
 
 // String returns everything that is needed to reproduce the failure.
 func (f PairFailure) String() string {
-	return fmt.Sprintf("seed %d, listeners %t\nleft:\n%sright:\n%s"+
+	return fmt.Sprintf("seed %d\nleft:\n%sright:\n%s"+
 		"packet %s status %s reply %t icmp %d/%d\nclaim: %s\nleft:  %s\nright: %s\n",
-		f.Seed, f.Listeners, f.Left, f.Right, f.Packet, f.Packet.Status, f.Packet.Reply,
+		f.Seed, f.Left, f.Right, f.Packet, f.Packet.Status, f.Packet.Reply,
 		f.Packet.ICMPType, f.Packet.ICMPCode, f.Claim, f.Effects.Left, f.Effects.Right)
 }

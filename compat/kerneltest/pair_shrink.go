@@ -15,7 +15,7 @@ func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	// try reports whether the packet fails with the rulesets. If so, it stores the new failure.
 	try := func(left, right Ruleset) (fails bool, err error) {
 		counts := PairCounts{Unsent: map[string]int{}}
-		err = n.checkPair(&counts, left, right, []rules.Packet{f.Packet}, f.Listeners, nil)
+		err = n.checkPair(&counts, left, right, []rules.Packet{f.Packet}, openListeners(&f.Packet), nil)
 		if cannotCompare(err) {
 			return false, nil
 		}

@@ -22,7 +22,7 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
 	g := newTrialGenerator(seed)
 	for {
 		rs := g.Ruleset()
-		err := n.tracePaths(&counts, rs, g.Packets(n, packets), !g.oneIn(4))
+		err := n.tracePaths(&counts, rs, g.Packets(n, packets), g.drawListeners())
 		if IsRefused(err) {
 			counts.Refused++
 			continue
@@ -45,7 +45,8 @@ func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
 		counts := PathCounts{NotCompared: map[string]int{}}
-		err := n.tracePaths(&counts, rs, []rules.Packet{f.Packet}, f.Listeners)
+		err := n.tracePaths(&counts, rs, []rules.Packet{f.Packet},
+			openListeners(&f.Packet))
 		switch {
 		case IsRefused(err):
 			return false, nil
@@ -62,7 +63,7 @@ func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 // tracePaths loads the ruleset, sends the packets, compares their paths with the model, and adds
 // the results to the counts.
 func (n *Network) tracePaths(
-	counts *PathCounts, rs Ruleset, packets []rules.Packet, withListeners bool,
+	counts *PathCounts, rs Ruleset, packets []rules.Packet, open []Listener,
 ) error {
 	if err := n.Load(rs); err != nil {
 		return err
@@ -71,12 +72,10 @@ func (n *Network) tracePaths(
 	if err != nil {
 		return err
 	}
-	if err := n.setListeners(withListeners); err != nil {
+	if err := n.setListeners(open); err != nil {
 		return err
 	}
-	for i := range packets {
-		packets[i].NoListener = !withListeners
-	}
+	describeListeners(packets, open, &live.Ruleset)
 	traced, observations, err := n.sendTraced(packets)
 	if err != nil {
 		return err
@@ -87,7 +86,7 @@ func (n *Network) tracePaths(
 			counts.NotTraced++
 			continue
 		}
-		cause := causeOfUnknownSockets(rs, p, withListeners)
+		cause := causeOfUnknownSockets(rs, p)
 		if rs.uses(Legacy) && sharesHeader(packets, i) {
 			cause = "the log of iptables-legacy has no id, and another packet may have this header"
 		}
@@ -108,7 +107,7 @@ func (n *Network) tracePaths(
 			counts.Ambiguous++
 		default:
 			counts.Failures = append(counts.Failures, PathFailure{
-				Ruleset: rs, Packet: *p, Listeners: withListeners, Observation: o,
+				Ruleset: rs, Packet: *p, Observation: o,
 			})
 		}
 	}

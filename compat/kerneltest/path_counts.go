@@ -59,15 +59,14 @@ type PathFailure struct {
 	Seed        uint64
 	Ruleset     Ruleset
 	Packet      rules.Packet
-	Listeners   bool // whether the listeners are open
 	Observation livetrace.Observation
 }
 
 // String returns the failure, with all data to reproduce it.
 func (f PathFailure) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "seed %d, listeners %t\n%spacket %s status %s reply %t icmp %d/%d\n", f.Seed,
-		f.Listeners, f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType,
+	fmt.Fprintf(&text, "seed %d\n%spacket %s status %s reply %t icmp %d/%d\n", f.Seed,
+		f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType,
 		f.Packet.ICMPCode)
 	for _, difference := range f.Observation.Differences {
 		fmt.Fprintln(&text, difference)

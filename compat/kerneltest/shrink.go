@@ -115,7 +115,8 @@ func (rs Ruleset) smaller() []Ruleset {
 func (n *Network) Shrink(f Failure) (Failure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
-		comparisons, ambiguous, err := n.compare(rs, []rules.Packet{f.Packet}, f.Listeners)
+		comparisons, ambiguous, err := n.compare(rs, []rules.Packet{f.Packet},
+			openListeners(&f.Packet))
 		switch {
 		case IsRefused(err):
 			return false, nil

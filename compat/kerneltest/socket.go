@@ -155,6 +155,7 @@ func (n *Network) Listen(listeners []Listener) error {
 	for begin := time.Now(); ; runtime.Gosched() {
 		err := n.listenOnce(listeners)
 		if err == nil {
+			n.open = append(n.open, listeners...)
 			return nil
 		}
 		n.CloseListeners()
@@ -223,7 +224,7 @@ func (n *Network) CloseListeners() {
 		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 0)
 		_ = unix.Close(fd)
 	}
-	n.listeners = nil
+	n.listeners, n.open = nil, nil
 }
 
 // sentinelSource is the source address of the sentinel (see sentinelPort).

@@ -23,7 +23,6 @@ type Failure struct {
 	Seed      uint64
 	Ruleset   Ruleset
 	Packet    rules.Packet
-	Listeners bool // whether the listeners are open
 	Predicted []rules.Outcome
 	Observed  Effect
 	Entries   []LogEntry
@@ -32,7 +31,7 @@ type Failure struct {
 // String returns everything that is needed to reproduce the failure.
 func (f Failure) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "seed %d, listeners %t\n%s", f.Seed, f.Listeners, f.Ruleset)
+	fmt.Fprintf(&text, "seed %d\n%s", f.Seed, f.Ruleset)
 	p := &f.Packet
 	fmt.Fprintf(&text, "packet %s status %s reply %t icmp %d/%d redirect to %s\n", p, p.Status,
 		p.Reply, p.ICMPType, p.ICMPCode, p.InAddress)
@@ -58,7 +57,7 @@ type comparison struct {
 // compare loads the ruleset, sends the packets, and compares the model with the kernel for each
 // packet. ambiguous reports whether the order of some chains of the ruleset is unknown.
 func (n *Network) compare(
-	rs Ruleset, packets []rules.Packet, withListeners bool,
+	rs Ruleset, packets []rules.Packet, open []Listener,
 ) (comparisons []comparison, ambiguous bool, err error) {
 	if err := n.Load(rs); err != nil {
 		return nil, false, err
@@ -67,20 +66,14 @@ func (n *Network) compare(
 	if err != nil {
 		return nil, false, err
 	}
-	if err := n.setListeners(withListeners); err != nil {
+	if err := n.setListeners(open); err != nil {
 		return nil, false, err
 	}
 	packets = slices.Clone(packets)
-	for i := range packets {
-		packets[i].NoListener = !withListeners
-	}
+	describeListeners(packets, open, &live.Ruleset)
 	observations, err := n.Observe(packets)
 	if err != nil {
 		return nil, false, err
-	}
-	var openListeners []Listener
-	if withListeners {
-		openListeners = TProxyListeners
 	}
 	comparisons = make([]comparison, len(packets))
 	for i, o := range observations {
@@ -89,7 +82,7 @@ func (n *Network) compare(
 		if c.err = o.Err; c.err != nil {
 			continue
 		}
-		if reason := causeOfUnknownSockets(rs, p, withListeners); reason != "" {
+		if reason := causeOfUnknownSockets(rs, p); reason != "" {
 			c.err = fmt.Errorf("%w: %s", errUnsendable, reason)
 			continue
 		}
@@ -104,10 +97,9 @@ func (n *Network) compare(
 			continue
 		}
 		outcomes := append([]rules.Outcome{outcome}, alternatives...)
-		c.agrees = predictsAny(p, outcomes, effect, openListeners)
+		c.agrees = predictsAny(p, outcomes, effect, open)
 		c.failure = Failure{
-			Ruleset: rs, Packet: *p, Listeners: withListeners, Predicted: outcomes,
-			Observed: effect, Entries: o.Entries,
+			Ruleset: rs, Packet: *p, Predicted: outcomes, Observed: effect, Entries: o.Entries,
 		}
 	}
 	return comparisons, len(live.Ambiguous) > 0, nil
@@ -115,30 +107,29 @@ func (n *Network) compare(
 
 // causeOfUnknownSockets returns the reason why the model cannot represent the listeners that rules
 // may find for the packet, or an empty string.
-func causeOfUnknownSockets(rs Ruleset, p *rules.Packet, withListeners bool) string {
-	isPortOpen := withListeners && slices.ContainsFunc(TProxyListeners, func(l Listener) bool {
+func causeOfUnknownSockets(rs Ruleset, p *rules.Packet) string {
+	isPortOpen := slices.ContainsFunc(openListeners(p), func(l Listener) bool {
 		return l.Port == p.Destination.Port()
 	})
 	switch {
 	case isPortOpen && rs.Has("socket"):
 		return "the model does not know the sockets for the packet"
-	case !isPortOpen && withListeners && rs.Has("--on-port 0"):
+	case !isPortOpen && !p.NoListener && rs.Has("--on-port 0"):
 		return "in the model all ports have a listener or none has"
 	}
 	return ""
 }
 
 // Trial draws a ruleset and packets and compares the model with the kernel for each packet. If a
-// program refuses the ruleset, Trial draws another one. In a quarter of the trials the listeners
-// are closed.
+// program refuses the ruleset, Trial draws another one. In some trials all
+// listeners, or some, are closed.
 func (n *Network) Trial(seed uint64, packets int) (Counts, error) {
 	counts := Counts{Undecided: map[string]int{}, NotCompared: map[string]int{}}
 	g := newTrialGenerator(seed)
 	for {
 		rs := g.Ruleset()
 		drawn := g.Packets(n, packets)
-		withListeners := !g.oneIn(4)
-		comparisons, ambiguous, err := n.compare(rs, drawn, withListeners)
+		comparisons, ambiguous, err := n.compare(rs, drawn, g.drawListeners())
 		if IsRefused(err) {
 			counts.Refused++
 			continue

@@ -49,7 +49,7 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 			e.evaluateReject(a, packets)
 			return
 		case rules.TProxyDrop: // NoListenerDrops
-			with, without := e.divide(packets, e.hasListener(a.Port))
+			with, without := e.divideByListener(packets, tproxyTarget{true, a.Addr, a.Port})
 			e.recordStop(eventIndex, without, action)
 			e.applyVerdict(rules.Drop, without)
 			e.accept(with, func(f *flow) {
@@ -67,20 +67,6 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 		}
 	}
 	e.add(e.next, packets...)
-}
-
-// hasListener returns the packets for which a tproxy action finds a transparent socket on the port
-// (TProxyNeedsTCPOrUDP, TProxyIgnoresState). Port 0 is the destination port of the packet
-// (TProxyPortZeroIsDestinationPort): for a single packet, rules.Packet.NoListener does not say
-// whether there is a listener on this port.
-func (e *evaluator) hasListener(port uint16) set {
-	if port != 0 || e.single == nil {
-		return e.and(e.tcpOrUDP, e.not(e.bit(noListener, 0)))
-	}
-	return e.and(e.tcpOrUDP, e.variable(variable{
-		key: "listens on the packet's port", kind: unknownBit,
-		text: "whether a transparent socket listens on the packet's own port", step: e.step(),
-	}))
 }
 
 // recordStop records the action at which the rule ended for some packets: in the rule's event, or

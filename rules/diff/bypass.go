@@ -19,7 +19,7 @@ func Bypass(desired, live rules.Ruleset, o Options) Result {
 		Side{Ruleset: live, RoutingKnown: true}, o)
 	d.compare = (*space).compareBypass
 	d.result.Exhausted = runLimited(func() {
-		d.decideScope(packetScope{}, rules.Output, rules.Prerouting)
+		d.decideScope(packetScope{missingListeners: true}, rules.Output, rules.Prerouting)
 	})
 	d.describeClasses()
 	return d.result

@@ -97,3 +97,24 @@ func TestBypass(t *testing.T) {
 		})
 	}
 }
+
+// TestBypassWithoutAnotherListener verifies that Bypass does not assume that a foreign tproxy rule
+// finds a listener if the proxy listens.
+func TestBypassWithoutAnotherListener(t *testing.T) {
+	const escape = 0x539
+	own := mangleIn(when(rules.Return, marked(escape, everyBit)),
+		when(rules.TProxyDrop{Port: 15006}, tcp))
+	foreign := base(rules.Filter, rules.Prerouting, -160,
+		rules.Rule{
+			Matches: []rules.Match{tcp},
+			Actions: []rules.Action{rules.TProxy{Port: 9999}, rules.Accept},
+		},
+		when(setMark(escape, everyBit), tcp))
+	r := diff.Bypass(ruleset(own), ruleset(foreign, own), diff.Options{})
+	if len(r.Classes) == 0 {
+		t.Fatal("no packet bypasses the proxy, want the packets without a listener on port 9999")
+	}
+	if got := r.Classes[0].Witness.MissingListeners; got != "9999" {
+		t.Errorf("witness without the listeners %q, want 9999", got)
+	}
+}

@@ -19,7 +19,7 @@ func (e *evaluator) evaluateChange(
 		view := e.view(&f.progress)
 		switch a := action.(type) {
 		case rules.TProxy: // NoListenerEndsRule, TProxyAssignsSocket, LastTProxyWins
-			with, without := e.split(f, e.hasListener(a.Port))
+			with, without := e.split(f, e.hasListener(tproxyTarget{true, a.Addr, a.Port}, &view))
 			e.add(e.next, without)
 			e.recordStop(eventIndex, []flow{without}, action)
 			f = with

@@ -101,6 +101,8 @@ func (s *space) setHostFields(b box, p *rules.Packet) {
 			p.TransparentSocket = l.value
 		case key == boundKey:
 			p.Bound = l.value
+		case strings.HasPrefix(key, listenerKey) && l.value:
+			p.MissingListeners = p.MissingListeners.With(strings.TrimPrefix(key, listenerKey))
 		case key == copyKey:
 			p.Copy = l.value
 		case key == toItselfKey && l.value:

@@ -68,6 +68,8 @@ func (d *decision) compareScopes() {
 		translations:  seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right),
 		boundSockets:  dependsOnBinding(d.sides.Left) || dependsOnBinding(d.sides.Right),
 		kernelPackets: true,
+		// Without rules for several listeners, the field noListener describes the only one.
+		missingListeners: len(d.shared.listeners) > 1,
 	}
 	result := d.decideScope(largest, rules.Output, rules.Prerouting)
 	if result.differs() {
@@ -96,13 +98,16 @@ func (d *decision) compareScopes() {
 // differences of rare packets are reported only if there are no others.
 func (d *decision) decideSmallestScope(largest packetScope) (result scopeResult) {
 	scopes := []packetScope{{}}
-	if largest.translations {
-		scopes = append(scopes, packetScope{translations: true})
+	addLarger := func(isLarger bool, enlarge func(s *packetScope)) {
+		if isLarger {
+			scope := scopes[len(scopes)-1]
+			enlarge(&scope)
+			scopes = append(scopes, scope)
+		}
 	}
-	if largest.boundSockets {
-		scopes = append(scopes,
-			packetScope{translations: largest.translations, boundSockets: true})
-	}
+	addLarger(largest.translations, func(s *packetScope) { s.translations = true })
+	addLarger(largest.boundSockets, func(s *packetScope) { s.boundSockets = true })
+	addLarger(largest.missingListeners, func(s *packetScope) { s.missingListeners = true })
 	for _, scope := range append(scopes, largest) {
 		result = d.decideScope(scope, rules.Output, rules.Prerouting)
 		if result.differs() {
@@ -231,6 +236,11 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	s.mixesRandomForms, s.comparesTexts = compareRandomForms(d.sides.Left, d.sides.Right)
 	if !scope.boundSockets {
 		s.given[boundKey] = false
+	}
+	if !scope.missingListeners {
+		for _, l := range d.shared.listeners {
+			s.given[missingListener(l).key] = false
+		}
 	}
 	if !sendsResets(d.sides.Left) && !sendsResets(d.sides.Right) {
 		s.excluded, s.resets = s.resets, none

@@ -59,6 +59,7 @@ const (
 	TProxyNeedsLocalRoute
 	NoListenerDrops
 	NoListenerEndsRule
+	ListenersAreIndependent
 	OwnerNeedsSocket
 	XTablesOwnerWithoutSocket
 	KernelSocketHasNoOwner
@@ -382,6 +383,13 @@ var factTexts = [...]factText{
 		"NoListenerEndsRule",
 		"tproxy of nft ends the rule for a packet for which there is no listener",
 		"nft_tproxy_eval_v4 and nft_tproxy_eval_v6 in net/netfilter/nft_tproxy.c",
+	},
+	ListenersAreIndependent: {
+		"ListenersAreIndependent",
+		"tproxy looks up the listener of its own address and port; the listeners of other tproxy " +
+			"rules do not affect it",
+		"nf_tproxy_get_sock_v4 in net/ipv4/netfilter/nf_tproxy_ipv4.c, nf_tproxy_get_sock_v6 in " +
+			"net/ipv6/netfilter/nf_tproxy_ipv6.c",
 	},
 	OwnerNeedsSocket: {
 		"OwnerNeedsSocket",

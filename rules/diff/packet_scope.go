@@ -15,6 +15,8 @@ type packetScope struct {
 	translations bool
 	// boundSockets includes packets whose socket is bound to an interface.
 	boundSockets bool
+	// missingListeners includes hosts on which only some of several listeners of tproxy rules exist.
+	missingListeners bool
 	// kernelPackets includes TCP resets in state related, copies of packets that the host has sent,
 	// and packets with a socket of the kernel.
 	kernelPackets bool

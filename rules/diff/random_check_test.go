@@ -131,7 +131,7 @@ func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *r
 		case in && a.Same(b):
 			t.Fatalf("%s is in a class, but with conditions %b both outcomes are %s", p, fulfilled, a)
 		case entersUntracked(p) && (len(result.Classes) > 0 || result.UntrackedUndecided):
-		case isOfKernel(p) && len(result.Classes) > 0:
+		case (isOfKernel(p) || p.MissingListeners != "") && len(result.Classes) > 0:
 		case len(result.Undecided) == 0 && !in && !a.Same(b):
 			t.Fatalf("%s is in no class and nothing is undecided, but with conditions %b the outcomes are %s and %s\n%s\n%s",
 				p, fulfilled, a, b, left, right)
@@ -158,6 +158,7 @@ func (d dice) near(p rules.Packet) rules.Packet {
 			p.ConntrackMark = other.ConntrackMark
 		case 6:
 			p.State, p.NoListener = other.State, other.NoListener
+			p.MissingListeners = other.MissingListeners
 		case 7:
 			p.Flags = other.Flags
 		case 8:
@@ -279,7 +280,8 @@ func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *ru
 	}
 	othersDiffer := len(result.Classes) > 0 || len(result.Undecided) > 0 ||
 		result.UntrackedUndecided
-	if in == 0 && (entersUntracked(p) || isOfKernel(p)) && othersDiffer {
+	isRare := entersUntracked(p) || isOfKernel(p) || p.MissingListeners != ""
+	if in == 0 && isRare && othersDiffer {
 		return // not compared if other packets differ
 	}
 	if want := map[bool]int{false: 1, true: 0}[l.Same(r)]; in != want && (want == 0 ||

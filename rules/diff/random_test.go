@@ -226,6 +226,9 @@ func (d dice) packet() rules.Packet {
 		Mark:     pick(d, "mark", someMarks...), State: rules.State(d.number("state", 4)),
 		NoListener: d.yes("no listener"),
 	}
+	if d.number("missing listener", 3) == 3 {
+		p.MissingListeners = pick(d, "missing listeners", rules.ListenerSet("15001"), "15006")
+	}
 	var sourcePort, destinationPort uint16
 	if p.Protocol == rules.TCP || p.Protocol == rules.UDP {
 		sourcePort, destinationPort = pick(d, "port", somePorts...), pick(d, "port", somePorts...)

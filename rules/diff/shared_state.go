@@ -26,12 +26,15 @@ type sharedState struct {
 	hasNAT map[rules.Family]bool
 	// hasHelper reports that a rule of either side assigns a conntrack helper.
 	hasHelper bool
+	// listeners is the result of listenersOf for all sides.
+	listeners []tproxyTarget
 }
 
 // newSharedState returns the effects of the rules of all sides, before any comparison.
 func newSharedState(sides ...*rules.Ruleset) sharedState {
 	shared := sharedState{
 		written: map[string]bool{}, differing: map[string]bool{}, found: map[string]bool{},
+		listeners: listenersOf(sides...),
 	}
 	for _, rs := range sides {
 		for _, f := range [...]rules.Family{rules.IPv4, rules.IPv6} {

@@ -1,6 +1,7 @@
 package diff_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -24,5 +25,116 @@ func TestSocketsBeforeConntrack(t *testing.T) {
 	if r := decide(at(-160), at(-150)); r.StrictVerdict() != diff.Equivalent {
 		t.Errorf("two socket matches after conntrack: verdict %s, want %s", r.StrictVerdict(),
 			diff.Equivalent)
+	}
+}
+
+// TestListenersAreIndependent verifies that a decision does not assume that either all listeners of
+// tproxy rules exist or none.
+func TestListenersAreIndependent(t *testing.T) {
+	xtables := func(port uint16) rules.Rule {
+		return rules.Rule{
+			XTables: true, Matches: []rules.Match{tcp},
+			Actions: []rules.Action{rules.TProxyDrop{Port: port}},
+		}
+	}
+	tproxy := func(port uint16, others ...rules.Action) rules.Rule {
+		return rules.Rule{
+			Matches: []rules.Match{tcp},
+			Actions: append([]rules.Action{rules.TProxy{Port: port}}, others...),
+		}
+	}
+	toAddr := rules.Rule{
+		Matches: []rules.Match{tcp},
+		Actions: []rules.Action{
+			rules.TProxy{Addr: netip.MustParseAddr("127.0.0.1"), Port: 15006}, rules.Accept,
+		},
+	}
+	inbound := func(list ...rules.Rule) rules.Ruleset { return ruleset(mangleIn(list...)) }
+	dropMarked := when(rules.Drop, marked(1, everyBit))
+	dropTunnel := when(rules.Drop, tcp, toPort(15008))
+	for _, row := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+		missing     string // in the first witness
+	}{
+		{
+			"a second listener",
+			inbound(tproxy(15006, rules.Accept), tproxy(15008, rules.Accept)),
+			inbound(tproxy(15006, rules.Accept)),
+			diff.Different, "15006",
+		},
+		{
+			"an earlier listener that is replaced",
+			inbound(tproxy(15006), tproxy(15001, rules.Accept)),
+			inbound(tproxy(15001, rules.Accept)),
+			diff.Different, "15001",
+		},
+		{
+			"different listeners of packets that are dropped",
+			inbound(tproxy(15006, setMark(1, everyBit)), dropMarked),
+			inbound(tproxy(15008, setMark(1, everyBit)), dropMarked),
+			diff.Different, "15008",
+		},
+		{
+			"a listener on one address",
+			inbound(toAddr, tproxy(15006, rules.Accept)),
+			inbound(toAddr),
+			diff.Different, "127.0.0.1:15006",
+		},
+		{
+			"the packet's own port, before its listener",
+			inbound(tproxy(0, rules.Accept), tproxy(15008, rules.Accept)),
+			inbound(tproxy(0, rules.Accept)),
+			diff.Different, "0",
+		},
+		{
+			"the packet's own port is the port of another rule",
+			inbound(tproxy(0, rules.Accept), dropTunnel, tproxy(15008)),
+			inbound(
+				when(rules.TProxy{Port: 15008}, tcp, toPort(15008)), dropTunnel,
+				tproxy(0, rules.Accept), tproxy(15008),
+			),
+			diff.Different, "",
+		},
+		{
+			"the same two listeners",
+			inbound(tproxy(15006, rules.Accept), tproxy(15008, rules.Accept)),
+			inbound(tproxy(15006, rules.Accept), tproxy(15008, rules.Accept)),
+			diff.Equivalent, "",
+		},
+		{
+			"TPROXY of xtables, and tproxy of nft with a drop rule",
+			inbound(tproxy(15006, rules.Accept), when(rules.Drop, tcp), tproxy(15008)),
+			inbound(xtables(15006), xtables(15008)),
+			diff.Equivalent, "",
+		},
+		{
+			"a repeated rule",
+			inbound(tproxy(15006, rules.Accept), tproxy(15006, rules.Accept)),
+			inbound(tproxy(15006, rules.Accept)), diff.Equivalent, "",
+		},
+		{
+			"different listeners", inbound(tproxy(15006, rules.Accept)),
+			inbound(tproxy(15008, rules.Accept)), diff.Different, "",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := decide(row.left, row.right)
+			if r.StrictVerdict() != row.want {
+				t.Errorf("verdict %s, want %s", r.StrictVerdict(), row.want)
+			}
+			if len(r.Classes) == 0 {
+				return
+			}
+			witness := r.Classes[0].Witness
+			if string(witness.MissingListeners) != row.missing {
+				t.Errorf("witness %s, want the missing listeners %q", witness, row.missing)
+			}
+			l, right := diff.Explain(&row.left, witness).Outcome, diff.Explain(&row.right, witness).Outcome
+			if !isUndecided(l) && !isUndecided(right) && l.Same(right) {
+				t.Errorf("both outcomes of the witness %s are %s", witness, l)
+			}
+		})
 	}
 }

@@ -98,6 +98,7 @@ const (
 	boundKey           = "bound socket"
 	copyKey            = "copy of a sent packet"
 	routeByLoopbackKey = "route by lo"
+	listenerKey        = "missing listener "
 )
 
 // hostFactValue returns the value of a host fact, if the packet determines it.
@@ -112,6 +113,8 @@ func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 		return p.TransparentSocket, true
 	case key == boundKey:
 		return p.Bound, true
+	case strings.HasPrefix(key, listenerKey):
+		return p.MissingListeners.Has(strings.TrimPrefix(key, listenerKey)), true
 	case key == copyKey:
 		return p.Copy, true
 	case key == routeByLoopbackKey:

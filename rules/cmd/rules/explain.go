@@ -47,7 +47,8 @@ Defaults: the interface is lo for an outgoing packet to a loopback address or to
 eth0 otherwise; the user is 0; the group equals the user; an ICMP message is an echo request; the
 state is new, or related for an ICMP error; an ICMP reply and an ICMPv6 redirect have no default
 state; the TCP flags are syn for a new connection and ack otherwise. no-listener means that no
-transparent proxy listens. reply means the reply direction. in-address is the address of the input
+transparent proxy listens. missing-listeners lists the ports, or addresses with ports such as
+127.0.0.1:15006, of tproxy rules on which none listens, although others listen. reply means the reply direction. in-address is the address of the input
 interface, to which incoming packets are redirected. If the outcome depends on a property that is
 not given, the property is reported as not known. Without no-reverse-path and transparent-socket, the
 route to the source is assumed to use the input interface, and no transparent socket is assumed to

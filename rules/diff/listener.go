@@ -1,0 +1,83 @@
+package diff
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// listenersOf returns the listeners of the tproxy rules of all sides, in the order of the rules. The
+// listeners are independent: each may exist without the others.
+func listenersOf(sides ...*rules.Ruleset) []tproxyTarget {
+	var found []tproxyTarget
+	known := map[tproxyTarget]bool{}
+	add := func(t tproxyTarget) {
+		if !known[t] {
+			known[t] = true
+			found = append(found, t)
+		}
+	}
+	for _, rs := range sides {
+		for _, r := range rs.AllRules() {
+			for _, a := range r.Actions {
+				switch a := a.(type) {
+				case rules.TProxy:
+					add(tproxyTarget{true, a.Addr, a.Port})
+				case rules.TProxyDrop:
+					add(tproxyTarget{true, a.Addr, a.Port})
+				}
+			}
+		}
+	}
+	return found
+}
+
+// missingListener returns the variable that is true if a listener is missing although the field
+// noListener says that listeners exist. Variables are needed only if rules have several listeners.
+func missingListener(t tproxyTarget) variable {
+	text := "whether the listener of tproxy on port " + rules.ListenerName(t.addr, t.port) +
+		" is missing"
+	if t.addr.IsValid() {
+		text = "whether the listener of tproxy on " + rules.ListenerName(t.addr, t.port) +
+			" is missing"
+	}
+	return variable{key: listenerKey + rules.ListenerName(t.addr, t.port), text: text}
+}
+
+// hasListener returns the packets for which a tproxy action finds a transparent socket
+// (TProxyNeedsTCPOrUDP, TProxyIgnoresState, ListenersAreIndependent). Port 0 is the destination port
+// of the packet (TProxyPortZeroIsDestinationPort): for a single packet, rules.Packet.NoListener does
+// not say whether there is a listener on this port.
+func (e *evaluator) hasListener(t tproxyTarget, view *view) set {
+	if t.port == 0 && e.single != nil {
+		return e.and(e.tcpOrUDP, e.variable(variable{
+			key: "listens on the packet's port", kind: unknownBit,
+			text: "whether a transparent socket listens on the packet's own port", step: e.step(),
+		}))
+	}
+	found := e.minus(e.tcpOrUDP, e.bit(noListener, 0))
+	if len(e.shared.listeners) < 2 && e.single == nil {
+		return found
+	}
+	missing := e.variable(missingListener(t))
+	for _, other := range e.shared.listeners {
+		if t.port == 0 && other.port != 0 && other.addr == t.addr {
+			toOther := e.matchSet(rules.MatchPort{
+				Side: rules.Destination, Ports: rules.Singles(other.port),
+			}, view)
+			missing = e.ifElse(toOther, e.variable(missingListener(other)), missing)
+		}
+	}
+	return e.minus(found, missing)
+}
+
+// divideByListener divides packets into those for which a tproxy action finds a transparent socket,
+// and the others.
+func (e *evaluator) divideByListener(packets []flow, t tproxyTarget) (with, without []flow) {
+	for _, f := range packets {
+		view := e.view(&f.progress)
+		in, out := e.divide([]flow{f}, e.hasListener(t, &view))
+		with, without = slices.Concat(with, in), slices.Concat(without, out)
+	}
+	return with, without
+}
