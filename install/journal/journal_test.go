@@ -385,3 +385,43 @@ func TestAnAgentRegistersDuringACheck(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherCheckIsNotAnAgent checks that CheckNoAgent waits for the lock that another check holds
+// for a moment, and then finds the agents on the current file.
+func TestAnotherCheckIsNotAnAgent(t *testing.T) {
+	for name, row := range map[string]struct {
+		meanwhile func(t *testing.T, path string)
+		want      error
+	}{
+		"a check": {func(*testing.T, string) {}, nil},
+		"a check that removes the file": {
+			func(t *testing.T, path string) { must(t, os.Remove(path)) }, nil,
+		},
+		"a check that removes the file, and an agent registers": {
+			func(t *testing.T, path string) {
+				must(t, os.Remove(path))
+				agent, err := journal.RegisterAgent(filepath.Dir(path))
+				must(t, err)
+				t.Cleanup(func() { must(t, agent.Unregister()) })
+			}, journal.ErrAgentRunning,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				path := filepath.Join(dir, "agents")
+				other, err := os.Create(path)
+				must(t, err)
+				must(t, unix.Flock(int(other.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+				done := make(chan error, 1)
+				go func() { done <- journal.CheckNoAgent(dir) }()
+				time.Sleep(5 * time.Millisecond)
+				row.meanwhile(t, path)
+				must(t, other.Close())
+				if err := <-done; !errors.Is(err, row.want) {
+					t.Errorf("CheckNoAgent returns %v, want %v", err, row.want)
+				}
+			})
+		})
+	}
+}

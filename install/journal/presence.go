@@ -43,8 +43,12 @@ func RegisterAgent(dir string) (*Registration, error) {
 // Unregister ends the registration.
 func (r *Registration) Unregister() error { return r.f.Close() }
 
+// checkTimeout is the maximum time for which [CheckNoAgent] waits for another check.
+const checkTimeout = 5 * lockPoll
+
 // CheckNoAgent returns nil if no agent is registered in a state directory, and [ErrAgentRunning] if
-// an agent is registered. It does not wait for a writer if the file is a pipe.
+// an agent is registered, or if another process keeps the lock for checkTimeout. It does not wait
+// for a writer if the file is a pipe.
 func CheckNoAgent(dir string) error {
 	return withoutAgent(dir, func(*os.File) {})
 }
@@ -52,30 +56,36 @@ func CheckNoAgent(dir string) error {
 // withoutAgent is like CheckNoAgent. If no agent is registered, and the file of registrations
 // exists, it calls do with the file while no agent can register.
 func withoutAgent(dir string, do func(presence *os.File)) error {
-	f, err := os.OpenFile(filepath.Join(dir, presenceName), os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	path := filepath.Join(dir, presenceName)
+	for {
+		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		// Another check holds the lock for a moment, and an agent until its end.
+		err = lockFile(ctx, f, unix.LOCK_EX)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = ErrAgentRunning
+		}
+		isCurrent := err != nil || isAt(f, path)
+		if err == nil && isCurrent {
+			do(f)
+		}
+		_ = f.Close() // releases the lock
+		if isCurrent {
+			return err
+		}
+		// [Lock.Discard] has removed the file meanwhile. An agent may have registered on a new file.
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // only locked
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return ErrAgentRunning
-	}
-	if err == nil {
-		do(f)
-	}
-	return err
 }
 
 // removePresence removes the file of registrations, unless an agent is registered. An agent that
 // waits for the lock meanwhile registers on a new file.
 func removePresence(dir string) {
-	_ = withoutAgent(dir, func(presence *os.File) {
-		if isAt(presence, presence.Name()) {
-			_ = os.Remove(presence.Name())
-		}
-	})
+	_ = withoutAgent(dir, func(presence *os.File) { _ = os.Remove(presence.Name()) })
 }
