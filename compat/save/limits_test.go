@@ -2,6 +2,7 @@ package save_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/nft/budgettest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // addresses returns a list of n addresses in the network first.0.0.0/8, with gaps between the
@@ -267,7 +269,8 @@ func TestParseLimitsTheMemoryForLargeTexts(t *testing.T) {
 			strings.TrimPrefix(begin, "info\t")+text, "\n", `\n`) + `"}` + "\n"
 	}
 	many := func(text string) string { return strings.Repeat(text, size/len(text)) }
-	for _, tc := range []struct{ name, log, want string }{
+	type row struct{ name, log, want string }
+	rows := []row{
 		{"rules", begin + many("-A A\n"), lines},
 		{"deleted rules", begin + many("-A A\n-D A 1\n"), lines},
 		{"blank lines", begin + many("\n"), lines},
@@ -282,7 +285,8 @@ func TestParseLimitsTheMemoryForLargeTexts(t *testing.T) {
 		{"rules of two addresses", begin + strings.Repeat("-A A -s 1,2\n", 200_000), lists},
 		{"chains", begin + chains(), lines},
 		{"a list of addresses", begin + "-A A -s " + many("1,") + "1\n", lists},
-	} {
+	}
+	for _, tc := range rulestest.Sample(rows, os.Getenv) {
 		t.Run(tc.name, func(t *testing.T) {
 			boundOfLargeTexts.Check(t, "reading", func() {
 				_, err := save.ParseIstioLog("f", strings.NewReader(tc.log+"COMMIT\n"))

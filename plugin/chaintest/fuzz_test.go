@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -29,6 +30,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // hostileValues contains values of an attacker's pod.
@@ -65,11 +67,21 @@ func FuzzHostilePod(f *testing.F) {
 	}
 	keys := slices.Sorted(maps.Keys(asMap(asMap(podObject(f,
 		"annotations")["metadata"])["annotations"])))
+	type seed struct {
+		key             uint8
+		value, argument string
+	}
+	var seeds []seed
 	for i, value := range hostileValues {
 		f.Add(uint8(i), value, hostileValues[(i*7+3)%len(hostileValues)], hostileValues[(i*5+1)%len(hostileValues)])
-		for key := range keys { // some values are valid, so that there are rules
-			f.Add(uint8(key), value, hostileValues[(i+key)%len(hostileValues)], "")
+	}
+	for key := range keys { // some values are valid, so that there are rules
+		for i, value := range hostileValues {
+			seeds = append(seeds, seed{uint8(key), value, hostileValues[(i+key)%len(hostileValues)]})
 		}
+	}
+	for _, s := range rulestest.Sample(seeds, os.Getenv) {
+		f.Add(s.key, s.value, s.argument, "")
 	}
 	f.Fuzz(func(t *testing.T, which uint8, value, argument, variable string) {
 		pod := hostilePod(t, sidecar, keys[int(which)%len(keys)], value, argument, variable)
