@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -74,7 +75,7 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 		err = errors.Join(err, removeAmbientRules(v, parsed, log))
 	}
 	if removed {
-		err = errors.Join(err, removeAccess(v, parsed.Kubeconfig, log))
+		err = errors.Join(err, removeAccess(v, parsed.Kubeconfig))
 	}
 	return err
 }
@@ -86,8 +87,8 @@ func anotherAgentRuns(v settings.Values, err error) bool {
 		errors.Is(journal.CheckNoAgent(v.Text("SLUICE_STATE_DIR")), journal.ErrAgentRunning)
 }
 
-// uninstallNode removes the plugin from the node, and logs the changed and the remaining files.
-// Paths in messages are paths on the node.
+// uninstallNode removes the plugin from the node, and logs the changed and the remaining files, and
+// the result. Paths in messages are paths on the node.
 func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logger) error {
 	report, err := n.Uninstall(ctx, v.Duration("SLUICE_UNINSTALL_TIMEOUT"))
 	paths := hostPaths(v)
@@ -103,18 +104,27 @@ func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *za
 	if err != nil {
 		return errors.New(paths.Replace(err.Error()))
 	}
+	switch {
+	case slices.ContainsFunc(report.Left, node.Leftover.IsNamed):
+		log.Warn("the plugin is not removed completely, because a configuration names it or may name " +
+			"it; correct or remove this file, and uninstall again")
+	case len(report.Left) > 0:
+		log.Info("the plugin was removed from the node's CNI chain; its executable remains until no " +
+			"sandbox needs it and the plugin is uninstalled again")
+	default:
+		log.Info("the plugin was removed from the node")
+	}
 	return nil
 }
 
 // removeAccess removes the kubeconfig and the socket of the plugin. The plugin must have been
 // uninstalled, and the agent's server must have stopped, because it would create its socket again.
-func removeAccess(v settings.Values, kubeconfig string, log *zap.Logger) error {
+func removeAccess(v settings.Values, kubeconfig string) error {
 	err := errors.Join(listen.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))),
 		removeFile(kubeconfig))
 	if err != nil {
 		return fmt.Errorf("uninstall: %w", err)
 	}
-	log.Info("the plugin was removed from the node")
 	return nil
 }
 

@@ -107,8 +107,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	stopServing(nil)
 	servers.Wait()
 	if uninstalled {
-		err = errors.Join(err,
-			removeAccess(a.options.Settings, a.config.Kubeconfig, a.options.Log.Logger))
+		err = errors.Join(err, removeAccess(a.options.Settings, a.config.Kubeconfig))
 	}
 	return err
 }

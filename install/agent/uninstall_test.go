@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,12 +10,12 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/journal"
-	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
@@ -27,13 +28,7 @@ func TestUninstallRemovesTheKubeconfigAlthoughRulesRemain(t *testing.T) {
 	tn := newTestNode(t)
 	tn.env["AMBIENT_ENABLED"] = "true"
 	tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.path("proc")
-	v, err := settings.Read(func(name string) (string, bool) {
-		value, ok := tn.env[name]
-		return value, ok
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := readSettings(t, tn.env)
 	_, parsed, err := agent.Element(v)
 	if err != nil {
 		t.Fatal(err)
@@ -104,13 +99,7 @@ func testUninstallByHand(t *testing.T, tn *testNode, wantErr string) {
 			t.Fatal(err)
 		}
 	}
-	v, err := settings.Read(func(name string) (string, bool) {
-		value, ok := tn.env[name]
-		return value, ok
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := readSettings(t, tn.env)
 	core, logged := observer.New(zap.WarnLevel)
 	err = agent.Uninstall(t.Context(), v, tn.path("image/noop"), zap.New(core))
 	if (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
@@ -123,6 +112,58 @@ func testUninstallByHand(t *testing.T, tn *testNode, wantErr string) {
 	}
 	if entries := logged.FilterField(zap.Int("pods", 2)).All(); len(entries) != 1 {
 		t.Errorf("log %v, want a warning that the rules of two pods were removed", logged.All())
+	}
+}
+
+// TestUninstallLogsWhetherThePluginIsRemoved checks the message about the result.
+func TestUninstallLogsWhetherThePluginIsRemoved(t *testing.T) {
+	chain := strings.Replace(primary, "}\n  ]", `},{"type":"sluice-cni"}]`, 1)
+	for _, row := range []struct {
+		name    string
+		files   map[string]string
+		message string
+		level   zapcore.Level
+	}{
+		{"nothing is left", nil, "the plugin was removed from the node", zap.InfoLevel},
+		{
+			"a sandbox needs it",
+			map[string]string{"cache/results/net-1-eth0": `{"kind":"cniCacheV1","containerId":"1",` +
+				`"config":"` + base64.StdEncoding.EncodeToString([]byte(chain)) + `"}`},
+			"the plugin was removed from the node's CNI chain; its executable remains until no " +
+				"sandbox needs it and the plugin is uninstalled again",
+			zap.InfoLevel,
+		},
+		{
+			"a configuration names it",
+			map[string]string{"conf/10-net.conflist": chain + ","},
+			"the plugin is not removed completely, because a configuration names it or may name it; " +
+				"correct or remove this file, and uninstall again",
+			zap.WarnLevel,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tn := newTestNode(t)
+			tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.path("proc")
+			tn.writeFile("bin/sluice-cni", "the plugin")
+			if err := os.Chmod(tn.path("bin/sluice-cni"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for name, content := range row.files {
+				tn.writeFile(name, content)
+			}
+			core, logged := observer.New(zap.InfoLevel)
+			// The rules for probes cannot be removed from a node without processes.
+			_ = agent.Uninstall(t.Context(), readSettings(t, tn.env), tn.path("image/noop"), zap.New(core))
+			var results []string
+			for _, e := range logged.All() {
+				if strings.HasPrefix(e.Message, "the plugin ") {
+					results = append(results, e.Level.String()+" "+e.Message)
+				}
+			}
+			if want := []string{row.level.String() + " " + row.message}; !slices.Equal(results, want) {
+				t.Errorf("logged %q, want %q; all: %v", results, want, logged.All())
+			}
+		})
 	}
 }
 
