@@ -28,32 +28,46 @@ type statusCache struct {
 	path          string
 	now           time.Time
 	boot, program string
+	// generation is the generation of the file when the call began.
+	generation string
 }
 
 // cachedStatus is the content of the file.
 type cachedStatus struct {
-	Boot      string               `json:"boot"`
-	Program   string               `json:"program"`
-	Successes map[string]time.Time `json:"good"` // time of the last success of each check
+	Boot    string `json:"boot"`
+	Program string `json:"program"`
+	// Generation identifies a file from its creation until [invalidateStatus] removes it.
+	Generation string               `json:"generation"`
+	Successes  map[string]time.Time `json:"good"` // time of the last success of each check
 }
 
 const statusFile = "sluice-cni-status.json"
 
-// openStatusCache returns the cache of a run directory.
+// openStatusCache returns the cache of a run directory. If there is no valid file, it creates one.
 func openStatusCache(runDir string, now time.Time) statusCache {
 	path := filepath.Join(runDir, statusFile)
-	return statusCache{path: path, now: now, boot: bootID(), program: programID()}
+	c := statusCache{path: path, now: now, boot: bootID(), program: programID()}
+	if c.generation = c.read().Generation; c.generation == "" {
+		c.generation = fmt.Sprintf("%d of process %d", time.Now().UnixNano(), os.Getpid())
+		c.write(map[string]time.Time{})
+	}
+	return c
 }
 
 // check runs do and returns its error. If do has succeeded under the same name within ttl, check
 // returns nil without running it.
 func (c statusCache) check(name string, ttl time.Duration, do func() error) error {
-	if c.since(c.lastSuccesses()[name]) < ttl {
+	if c.since(c.read().Successes[name]) < ttl {
 		return nil
 	}
 	err := do()
-	// Read the file again, because a call that failed meanwhile may have invalidated the cache.
-	successes := c.lastSuccesses()
+	// Read the file again, because other calls may have written it. If a call that failed has
+	// invalidated the cache, do may have succeeded before that failure, and is not cached.
+	cached := c.read()
+	if cached.Generation != c.generation {
+		return err
+	}
+	successes := cached.Successes
 	delete(successes, name)
 	if err == nil {
 		successes[name] = c.now
@@ -75,18 +89,16 @@ func (c statusCache) since(at time.Time) time.Duration {
 // invalidateStatus makes the next STATUS check everything.
 func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statusFile)) }
 
-// lastSuccesses returns from the file, for each check, the time of its last success. The map is
-// empty if there is no valid file of this boot and of this program.
-func (c statusCache) lastSuccesses() map[string]time.Time {
+// read returns the content of the file, or the zero value if there is no valid file of this boot and
+// of this program.
+func (c statusCache) read() cachedStatus {
 	var s cachedStatus
 	data, err := file.ReadRegular(c.path)
-	if err != nil || json.Unmarshal(data, &s) != nil {
-		return map[string]time.Time{}
+	if err != nil || json.Unmarshal(data, &s) != nil || s.Boot != c.boot || s.Program != c.program ||
+		s.Successes == nil {
+		return cachedStatus{}
 	}
-	if s.Boot != c.boot || s.Program != c.program || s.Successes == nil {
-		return map[string]time.Time{}
-	}
-	return s.Successes
+	return s
 }
 
 // write writes the file. Errors are ignored: the checks are then repeated.
@@ -94,7 +106,7 @@ func (c statusCache) write(successes map[string]time.Time) {
 	if c.boot == "" || c.program == "" {
 		return
 	}
-	data, err := json.Marshal(cachedStatus{c.boot, c.program, successes})
+	data, err := json.Marshal(cachedStatus{c.boot, c.program, c.generation, successes})
 	if err != nil || os.MkdirAll(filepath.Dir(c.path), 0o755) != nil {
 		return
 	}

@@ -94,7 +94,7 @@ func TestStatusCachesSuccess(t *testing.T) {
 }
 
 // TestStatusDuringAFailingADD checks that an ADD that fails during STATUS invalidates all results
-// that STATUS caches.
+// that STATUS caches, also the results of checks that began before and end after ADD has failed.
 func TestStatusDuringAFailingADD(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
@@ -112,24 +112,41 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 			t.Errorf("STATUS: %+v", e)
 		}
 	}
-	status()
-	now = now.Add(time.Minute)
-	env.source.onRequest = func() {
+	failADD := func() {
 		wrong := c
 		wrong.args = "no pairs"
 		if e := env.call("ADD", wrong); e == nil {
 			t.Error("ADD succeeds, want an error")
 		}
 	}
-	status()
-	if kernelRequests != 1 {
-		t.Errorf("%d requests to the kernel, want 1", kernelRequests)
+	// want checks the numbers of requests since the last call.
+	want := func(name string, kernel, source int) {
+		t.Helper()
+		if kernelRequests != kernel || len(env.source.requested) != source {
+			t.Errorf("%s: %d requests to the kernel, %d to the source; want %d, %d", name,
+				kernelRequests, len(env.source.requested), kernel, source)
+		}
+		kernelRequests, env.source.requested = 0, nil
 	}
+	status()
+	want("the first call", 1, 1)
+	now = now.Add(time.Minute)
+	env.source.onRequest = failADD
+	status()
+	want("ADD fails while the source is checked", 0, 1)
 	env.source.onRequest = nil
 	status()
-	if kernelRequests != 2 {
-		t.Errorf("%d requests to the kernel after a failed ADD, want 2", kernelRequests)
+	want("after the failed ADD", 1, 1)
+	failADD()
+	env.source.onRequest = func() {
+		env.source.onRequest = nil
+		failADD()
+		status()
 	}
+	status()
+	want("ADD fails while the source is checked, and another STATUS begins", 2, 2)
+	status()
+	want("after both", 0, 0)
 }
 
 // TestStatusCacheExpires checks that the cache omits expired results, and therefore stays small if
