@@ -3,10 +3,12 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -30,6 +32,8 @@ import (
 //     of the node out of service.
 //   - The API server forbids reading the pod that the check requests, which cannot exist: this says
 //     nothing about other pods.
+//   - The node cannot create another network namespace, because of its memory or of a limit
+//     (namespaces(7)): the check of the kernel needs one, and ADD does not.
 //   - Any fault of the API server, the kubeconfig or the credentials, if the configuration lets
 //     pods that cannot be read start without redirection.
 //
@@ -54,7 +58,9 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	cache := openStatusCache(c.RunDir, p.Now())
 	if err := cache.check("kernel "+string(c.Backend), kernelTTL, func() error {
 		return p.kernelReady(c)
-	}); err != nil {
+	}); errors.Is(err, errNoNamespace) {
+		logger.Warn("STATUS", zap.NamedError("kernel", err))
+	} else if err != nil {
 		errs = append(errs, err)
 	}
 	sourceKey := "source " + c.Kubeconfig + " " + fileID(c.Kubeconfig)
@@ -79,10 +85,18 @@ func isPermanent(err error) bool {
 	return source.IsMisconfigured(err) || source.KindOf(err) == source.Unauthorized
 }
 
+// errNoNamespace means that the kernel cannot be checked, because the node has no memory or no
+// resources for another namespace.
+var errNoNamespace = errors.New("the kernel cannot be checked now")
+
 // kernelReady applies the rules of a typical pod in a temporary namespace.
 func (p *Plugin) kernelReady(c *config.Config) error {
 	ns, err := netns.New()
-	if err != nil {
+	switch {
+	// ENOSPC means that the limit user.max_net_namespaces is reached (unshare(2)).
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("%w: %w", errNoNamespace, err)
+	case err != nil:
 		return err
 	}
 	defer func() { _ = ns.Close() }()

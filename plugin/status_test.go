@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -111,6 +113,36 @@ func TestStatus(t *testing.T) {
 				t.Errorf("standard output: %q, want none", env.stdout.String())
 			}
 		})
+	}
+}
+
+// TestStatusWithoutANamespace checks that STATUS fails only if the plugin may not create namespaces,
+// and not if the node has no resources for another one, which ADD does not need. The kernel is then
+// checked again by the next call.
+func TestStatusWithoutANamespace(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	netnstest.RequireRoot(t)
+	for _, tc := range []struct {
+		errno unix.Errno
+		code  uint
+	}{{unix.EPERM, types.ErrPluginNotAvailable}, {unix.ENOMEM, 0}, {unix.ENOSPC, 0}} {
+		env := newTestEnv(t, "")
+		c := newCall(t, nil)
+		filetest.Deny(t, unix.SYS_UNSHARE, tc.errno) // replaces the error of an earlier call
+		for range 2 {
+			env.stderr.Reset()
+			e := env.call("STATUS", c)
+			if (e == nil) != (tc.code == 0) || e != nil && e.Code != tc.code {
+				t.Errorf("%v: STATUS: %+v, want code %d", tc.errno, e, tc.code)
+			}
+			if log := env.stderr.String(); tc.code == 0 &&
+				(!strings.Contains(log, "the kernel cannot be checked now") ||
+					!strings.Contains(log, tc.errno.Error())) {
+				t.Errorf("%v: log %q, want the error", tc.errno, log)
+			}
+		}
 	}
 }
 
