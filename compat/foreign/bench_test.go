@@ -15,6 +15,7 @@ func BenchmarkDecide(b *testing.B) {
 	for name, text := range map[string]string{
 		"notrack":  "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
 		"firewall": "*filter\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n",
+		"queue":    "*filter\n-A OUTPUT -p tcp --dport 8080 -m conntrack --ctstate ESTABLISHED -j NFQUEUE\nCOMMIT\n",
 	} {
 		desired := compiled()
 		live := desired

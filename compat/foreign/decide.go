@@ -196,6 +196,9 @@ func bypassOf(c diff.Class) Bypass {
 		Packets: packetsText(c.Packets), Witness: c.Witness.String(),
 		Desired: c.Outcome.Left.Outcome.String(), Live: live.Outcome.String(), Reason: live.Reason,
 	}
+	if c.Witness.Status&rules.StatusDNAT != 0 {
+		b.Desired = "redirected like the first packet of its connection"
+	}
 	if live.Decided != nil {
 		b.Rule, b.Owner = live.Decided.String(), OwnerOf(live.Decided)
 	}

@@ -1,12 +1,17 @@
 package diff
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // Bypass returns the packets that the desired ruleset redirects to a proxy, and that the live
 // ruleset neither drops nor delivers to the same port of this host by the same method (REDIRECT or
-// TPROXY). Packets that the desired ruleset does not redirect are ignored. The result is valid for
-// all packets except rare ones, such as packets of connections that were translated earlier and
-// packets of sockets that are bound to an interface.
+// TPROXY). It also returns the later packets of connections whose first packet the desired ruleset
+// redirects, if the live ruleset neither drops them nor leaves them to the connection. Packets that
+// the desired ruleset does not redirect are ignored. The result is valid for all packets except
+// rare ones, such as packets of sockets that are bound to an interface.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is
@@ -17,9 +22,23 @@ import "github.com/sluice-mesh/sluice/rules"
 func Bypass(desired, live rules.Ruleset, o Options) Result {
 	d := newDecision(Side{Ruleset: desired, RoutingKnown: true},
 		Side{Ruleset: live, RoutingKnown: true}, o)
-	d.compare = (*space).compareBypass
 	d.result.Exhausted = runLimited(func() {
-		d.decideScope(packetScope{missingListeners: true}, rules.Output, rules.Prerouting)
+		d.compare = (*space).compareBypass
+		found := d.decideScope(packetScope{missingListeners: true}, rules.Output, rules.Prerouting)
+		if len(found.spaces) == 0 && mayDivertLater(d.sides.Left, d.sides.Right) {
+			d.compare = (*space).compareLater
+			later := d.decideScope(packetScope{translations: true, redirected: true, missingListeners: true},
+				rules.Output, rules.Prerouting)
+			found.spaces = later.spaces
+			for _, u := range later.undecided {
+				if !slices.ContainsFunc(found.undecided, u.sameRule) {
+					found.undecided = append(found.undecided, u)
+				}
+			}
+			found.moreUndecided = found.moreUndecided || later.moreUndecided
+		}
+		d.spaces, d.result.Undecided, d.result.MoreUndecided =
+			found.spaces, found.undecided, found.moreUndecided
 	})
 	d.describeClasses()
 	return d.result

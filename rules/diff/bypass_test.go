@@ -71,29 +71,7 @@ func TestBypass(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			live := own
-			live.Tables = append([]rules.Table{{
-				Family: rules.IPv4, Name: "others", Chains: []rules.Chain{row.others},
-			}}, own.Tables...)
-			r := diff.Bypass(own, live, diff.Options{})
-			decided := ""
-			for _, c := range r.Classes {
-				if c.Outcome.Right.Decided != nil {
-					decided += c.Outcome.Right.Decided.String()
-				}
-			}
-			if (row.want != "") != (len(r.Classes) > 0) || !strings.Contains(decided, row.want) {
-				t.Errorf("%d classes of packets bypass the proxy, by the rules %q, want by %q",
-					len(r.Classes), decided, row.want)
-			}
-			description := ""
-			for _, u := range r.Undecided {
-				description += u.Text
-			}
-			if (row.undecided != "") != (len(r.Undecided) > 0) ||
-				!strings.Contains(description, row.undecided) {
-				t.Errorf("undecided %q, want %q", description, row.undecided)
-			}
+			checkBypass(t, own, row.others, row.want, row.undecided)
 		})
 	}
 }
@@ -116,5 +94,172 @@ func TestBypassWithoutAnotherListener(t *testing.T) {
 	}
 	if got := r.Classes[0].Witness.MissingListeners; got != "9999" {
 		t.Errorf("witness without the listeners %q, want 9999", got)
+	}
+}
+
+// TestBypassOfLaterPackets combines foreign rules with rulesets that redirect or assign only the
+// first packet of a connection.
+func TestBypassOfLaterPackets(t *testing.T) {
+	outbound := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), tcp, toPort(80))))
+	inbound := ruleset(natIn(when(redirect(15006), tcp, toPort(80))))
+	established := rules.MatchState{States: rules.States(rules.Established)}
+	tproxy := ruleset(mangleIn(
+		when(rules.Accept, tcp, toPort(80), established),
+		rules.Rule{
+			Matches: []rules.Match{tcp, toPort(80)},
+			Actions: []rules.Action{rules.TProxy{Port: 15006}, rules.Accept},
+		},
+		when(rules.Drop, tcp, toPort(80))))
+	// firstOnly redirects connections that begin with a SYN.
+	syn := rules.MatchTCPFlags{Mask: rules.SYN | rules.ACK, Value: rules.SYN}
+	firstOnly := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), tcp, toPort(80), syn)))
+	later := rules.MatchTCPFlags{Mask: rules.SYN, Value: 0}
+	replies := rules.MatchDirection{Reply: true}
+	anything := rules.Unknown{Text: "anything"}
+	atOutput := func(priority int, list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, rules.Output, priority, list...)
+	}
+	atPrerouting := func(priority int, list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, rules.Prerouting, priority, list...)
+	}
+	atPostrouting := func(list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, rules.Postrouting, 0, list...)
+	}
+	for _, row := range []struct {
+		name            string
+		own             rules.Ruleset
+		others          rules.Chain
+		want, undecided string // see checkBypass
+	}{
+		{
+			name: "outbound, changed before the redirection", own: outbound,
+			others: atOutput(-150, when(anything, tcp, toPort(80), established)), undecided: "anything",
+		},
+		{
+			name: "outbound, changed after the redirection", own: outbound,
+			others: atOutput(0, when(anything, tcp, toPort(15001), established)), undecided: "anything",
+		},
+		{
+			name: "outbound, changed in a chain that routes again", own: outbound,
+			others:    base(rules.Route, rules.Output, 0, when(anything, tcp, toPort(15001), established)),
+			undecided: "anything",
+		},
+		{
+			name: "outbound, changed at postrouting", own: outbound,
+			others: atPostrouting(when(anything, to("127.0.0.1/32"), established)), undecided: "anything",
+		},
+		{
+			name: "outbound, changed on arrival on lo", own: outbound,
+			others: atPrerouting(-150, when(anything, tcp, toPort(15001), established)), undecided: "anything",
+		},
+		{
+			name: "outbound, assigned to another listener on arrival on lo", own: outbound,
+			others: atPrerouting(-150, when(rules.TProxy{Port: 9}, tcp, toPort(15001), established)),
+			want:   "tproxy to :9",
+		},
+		{
+			name: "outbound, changed by an expression that an unknown condition selects", own: outbound,
+			others:    atOutput(0, when(anything, tcp, established, rules.Unknown{Text: "a word", Effect: rules.Reads})),
+			undecided: "anything",
+		},
+		{
+			name: "outbound, other connections", own: outbound,
+			others: atOutput(0, when(anything, tcp, toPort(80), established)),
+		},
+		{
+			name: "outbound, packets that leave", own: outbound,
+			others: atPostrouting(when(anything, to("192.0.2.0/24"), established)),
+		},
+		{
+			name: "outbound, replies", own: outbound,
+			others: atOutput(0, when(anything, tcp, toPort(15001), established, replies)),
+		},
+		{
+			name: "outbound, accepted", own: outbound,
+			others: atOutput(0, when(rules.Accept, tcp, toPort(15001), established), when(anything, tcp, toPort(15001), established)),
+		},
+		{
+			name: "outbound, dropped", own: outbound,
+			others: atOutput(-150, when(rules.Drop, tcp, toPort(80), established), when(anything, tcp, toPort(80), established)),
+		},
+		{
+			name: "outbound, not tracked after conntrack", own: outbound,
+			others: atOutput(-150, when(rules.Notrack{}, tcp, toPort(80), established)),
+		},
+		{
+			name: "first packets, later packets not tracked", own: firstOnly,
+			others: atOutput(-300, when(rules.Notrack{}, tcp, toPort(80), later)), want: "notrack",
+		},
+		{
+			name: "first packets, later packets of another port not tracked", own: firstOnly,
+			others: atOutput(-300, when(rules.Notrack{}, tcp, toPort(81), later)),
+		},
+		{
+			name: "inbound, changed before the redirection", own: inbound,
+			others: atPrerouting(-150, when(anything, tcp, toPort(80), established)), undecided: "anything",
+		},
+		{
+			name: "inbound, changed after the redirection", own: inbound,
+			others: atPrerouting(0, when(anything, tcp, toPort(15006), established)), undecided: "anything",
+		},
+		{
+			name: "inbound, assigned to another listener", own: inbound,
+			others: atPrerouting(-150, when(rules.TProxy{Port: 9}, tcp, toPort(80), established)),
+			want:   "tproxy to :9",
+		},
+		{
+			name: "inbound, other connections", own: inbound,
+			others: atPrerouting(0, when(anything, tcp, toPort(81), established)),
+		},
+		{
+			name: "transparent listener, changed before the assignment", own: tproxy,
+			others: atPrerouting(-160, when(anything, tcp, toPort(80), established)), undecided: "anything",
+		},
+		{
+			name: "transparent listener, changed after the assignment", own: tproxy,
+			others: atPrerouting(0, when(anything, tcp, toPort(80), established)), undecided: "anything",
+		},
+		{
+			name: "transparent listener, other connections", own: tproxy,
+			others: atPrerouting(0, when(anything, tcp, toPort(81), established)),
+		},
+		{
+			// The kernel finds the socket of the connection first.
+			name: "transparent listener, assigned to another one", own: tproxy,
+			others: atPrerouting(0, when(rules.TProxy{Port: 9}, tcp, toPort(80), established)),
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			checkBypass(t, row.own, row.others, row.want, row.undecided)
+		})
+	}
+}
+
+// checkBypass adds the foreign chain to a ruleset. want is a part of the rule by which packets of
+// the ruleset's own traffic bypass the proxy, empty for no bypass. undecided is a part of the
+// undecided condition's text, empty if nothing is undecided.
+func checkBypass(t *testing.T, own rules.Ruleset, others rules.Chain, want, undecided string) {
+	t.Helper()
+	live := own
+	live.Tables = append([]rules.Table{{
+		Family: rules.IPv4, Name: "others", Chains: []rules.Chain{others},
+	}}, own.Tables...)
+	r := diff.Bypass(own, live, diff.Options{})
+	decided := ""
+	for _, c := range r.Classes {
+		if c.Outcome.Right.Decided != nil {
+			decided += c.Outcome.Right.Decided.String()
+		}
+	}
+	if (want != "") != (len(r.Classes) > 0) || !strings.Contains(decided, want) {
+		t.Errorf("%d classes of packets bypass the proxy, by the rules %q, want by %q: %+v",
+			len(r.Classes), decided, want, r.Classes)
+	}
+	description := ""
+	for _, u := range r.Undecided {
+		description += u.Text
+	}
+	if (undecided != "") != (len(r.Undecided) > 0) || !strings.Contains(description, undecided) {
+		t.Errorf("undecided %q, want %q", description, undecided)
 	}
 }

@@ -81,13 +81,18 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	witness := s.packet(chosen)
 	s.setHostFields(box, &witness)
 	clearIrrelevantFields(box, &witness)
+	var translated *translation
+	if s.given[toHostKey] && s.retranslated() != none {
+		witness.Status |= rules.Status(chosen[status].low) & (rules.StatusSNAT | rules.StatusDNAT)
+		translated = &translation{chosen[newDestination], chosen[newPort]}
+	}
 	class := Class{
 		Packets: s.describe(box), Witness: witness, Deviations: from.deviations, space: s, box: box,
 		entersUntracked: s.entersUntracked(), sentByKernel: s.or(s.resets, s.hasKernelSocket),
 	}
 	class.redirects = from.left.target.kind == redirectTarget ||
 		from.right.target.kind == redirectTarget
-	class.Outcome = d.explainSides(s, box, class.Witness)
+	class.Outcome = d.explainSides(s, box, class.Witness, translated)
 	return class
 }
 
@@ -294,12 +299,17 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 
 // explainSides returns the outcome of each side for a packet of a box, with the rule or the reason
 // that determined the outcome.
-func (d *decision) explainSides(s *space, b box, p rules.Packet) Pair[SideOutcome] {
+func (d *decision) explainSides(
+	s *space, b box, p rules.Packet, translated *translation,
+) Pair[SideOutcome] {
 	given := map[string]bool{}
 	for _, l := range b.literals {
 		given[s.variableList[l.variable].key] = l.value
 	}
-	known := assumptions{given: given, shared: d.shared, meter: d.meter}
+	if translated != nil {
+		given[toHostKey] = s.given[toHostKey]
+	}
+	known := assumptions{given: given, shared: d.shared, meter: d.meter, translated: translated}
 	known.side = leftSide
 	left := explain(d.sides.Left, p, known)
 	known.side = rightSide

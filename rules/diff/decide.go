@@ -234,6 +234,9 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	s.shared, s.cgroups, s.runLists = d.shared, d.cgroups, &d.runLists
 	s.given = map[string]bool{}
 	s.mixesRandomForms, s.comparesTexts = compareRandomForms(d.sides.Left, d.sides.Right)
+	if scope.redirected {
+		s.given[toHostKey] = true
+	}
 	if !scope.boundSockets {
 		s.given[boundKey] = false
 	}

@@ -47,12 +47,25 @@ type assumptions struct {
 	given  map[string]bool // the values of some variables, by key
 	shared sharedState     // the effects of the rules on states that packets share
 	meter  *meter
+	// translated contains the values of the fields that describe the translation of earlier packets
+	// of the connection. It is nil if they are unknown.
+	translated *translation
 }
+
+// A translation is the destination to which earlier packets of a connection were translated.
+type translation struct{ address, port value }
 
 // explain evaluates a ruleset for a packet.
 func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
 	s := newPacketSpace(p, a.meter)
 	s.given, s.shared = a.given, a.shared
+	if t := a.translated; t != nil {
+		s.single.values[newDestination], s.single.values[newPort] = t.address, t.port
+		// The connection has one socket, and a listener is transparent if it exists.
+		for _, f := range []field{newDestination, newPort, noListener} {
+			s.single.known[f] = true
+		}
+	}
 	x := &explanation{walk: walkAll(s, rs, a.side)}
 	t := rules.Trace{Outcome: x.outcome()}
 	if t.Alternatives = x.alternatives(t.Outcome); len(t.Alternatives) > 0 {

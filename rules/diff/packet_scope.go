@@ -13,6 +13,9 @@ type packetScope struct {
 	withoutAddress bool
 	// translations includes packets of connections that were translated earlier.
 	translations bool
+	// redirected limits the packets of translated connections to connections that this host
+	// receives.
+	redirected bool
 	// boundSockets includes packets whose socket is bound to an interface.
 	boundSockets bool
 	// missingListeners includes hosts on which only some of several listeners of tproxy rules exist.

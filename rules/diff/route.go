@@ -250,7 +250,7 @@ func (w *walk) sentToHost(retranslated set) set {
 		return none
 	}
 	return w.and(retranslated, w.variable(variable{
-		key:  "translated to this host",
+		key:  toHostKey,
 		text: "whether earlier packets of the connection were sent to this host",
 	}))
 }

@@ -99,6 +99,7 @@ const (
 	copyKey            = "copy of a sent packet"
 	routeByLoopbackKey = "route by lo"
 	listenerKey        = "missing listener "
+	toHostKey          = "translated to this host"
 )
 
 // hostFactValue returns the value of a host fact, if the packet determines it.

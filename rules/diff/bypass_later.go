@@ -1,0 +1,136 @@
+package diff
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// mayDivertLater reports whether the live ruleset may treat a later packet of a connection that the
+// desired ruleset redirects differently from its first packet, so that the packet may not reach the
+// proxy. Only actions that the desired ruleset does not have are relevant.
+func mayDivertLater(desired, live *rules.Ruleset) bool {
+	if !hasAction(desired, redirectsToProxy) {
+		return false
+	}
+	// The first packet represents the later packets before conntrack, unless the desired ruleset
+	// redirects only first packets.
+	readsFlags := hasMatch(desired, func(m rules.Match) bool {
+		_, ok := m.(rules.MatchTCPFlags)
+		return ok
+	})
+	diverts := func(a rules.Action) bool {
+		switch a := a.(type) {
+		case rules.Unknown:
+			return a.Effect == rules.AnyEffect
+		case rules.TProxy, rules.TProxyDrop:
+			return true
+		case rules.Notrack, rules.SetZone:
+			return readsFlags
+		}
+		return false
+	}
+	families := []rules.Family{rules.IPv4, rules.IPv6}
+	own := map[string]bool{}
+	for r := range evaluatedRules(desired, families) {
+		if slices.ContainsFunc(r.Actions, diverts) {
+			own[r.String()] = true
+		}
+	}
+	for r := range evaluatedRules(live, families) {
+		if slices.ContainsFunc(r.Actions, diverts) && !own[r.String()] {
+			return true
+		}
+	}
+	return false
+}
+
+// redirectsToProxy reports whether the action redirects packets to a port of this host.
+func redirectsToProxy(a rules.Action) bool {
+	switch a.(type) {
+	case rules.RedirectTo, rules.TProxy, rules.TProxyDrop:
+		return true
+	}
+	return false
+}
+
+// compareLater compares two walks for [Bypass], for the later packets of connections whose first
+// packet the left side redirects. Both sides translate these packets like the first packet
+// (NATMappingPersists), or deliver them to the socket that has received the first packet.
+func (s *space) compareLater(left, right *walk) comparison {
+	lefts, unknownLeft := left.outcomes()
+	rights, unknownRight := right.outcomes()
+	translated, assigned := s.laterPackets(lefts.list)
+	later := s.or(translated, assigned)
+	var c comparison
+	if later == none {
+		return c
+	}
+	var differing []set
+	for _, l := range lefts.list {
+		l.packets = s.and(l.packets, translated)
+		if l.dropped || l.packets == none {
+			continue
+		}
+		for _, r := range rights.list {
+			s.meter.step()
+			if r.dropped || r.tproxy == l.tproxy &&
+				(r.tracking == untracked) == (l.tracking == untracked) {
+				continue
+			}
+			if packets := s.and(l.packets, r.packets); packets != none {
+				s.meter.alloc(differenceSize)
+				c.differences = append(c.differences, difference{
+					packets: packets, describable: packets, left: l, right: r,
+				})
+				differing = append(differing, packets)
+			}
+		}
+	}
+	s.divideByUnknowns(&c, s.unite(differing), s.and(s.minus(unknownRight, unknownLeft), later),
+		s.randomMatchesOfOneSide(left, right))
+	return c
+}
+
+// laterPackets returns the later packets, in the original direction, of connections whose first
+// packet has one of the outcomes: the packets of connections that NAT redirects, and the packets of
+// connections whose first packet is assigned to a transparent listener.
+func (s *space) laterPackets(outcomes []flow) (translated, assigned set) {
+	translated, assigned = none, none
+	first := s.minus(s.possible(), s.retranslated())
+	for _, f := range outcomes {
+		s.meter.step()
+		if !f.isCaptured() {
+			continue
+		}
+		packets := s.project(s.and(f.packets, first), func(bit uint32) bool {
+			return int(bit) >= len(s.fieldOf) || !changesLater(s.fieldOf[bit])
+		})
+		if f.tproxy.assigned {
+			assigned = s.or(assigned, packets)
+			continue
+		}
+		if f.target.hasPort() && !f.target.isRange() {
+			packets = s.and(packets, s.is(newPort, number(f.target.port)))
+		}
+		if a, _ := s.addressOf(f.target); a.IsValid() {
+			packets = s.and(packets, s.is(newDestination, address(a)))
+		}
+		translated = s.or(translated, packets)
+	}
+	original := s.is(reply, value{})
+	retranslated := s.and(s.retranslated(), original)
+	untranslated := s.minus(s.and(s.connected, original),
+		s.or(s.retranslated(), s.is(state, number(rules.New))))
+	return s.and(translated, retranslated), s.and(assigned, untranslated)
+}
+
+// changesLater reports whether later packets of a connection may have another value of the field
+// than its first packet.
+func changesLater(f field) bool {
+	switch f {
+	case state, status, reply, flags, mark, connectionMark, newDestination, newPort:
+		return true
+	}
+	return false
+}
