@@ -100,11 +100,15 @@ const (
 	OwnerLegacy      Owner = "iptables-legacy"
 )
 
-// OwnerOf returns the owner of the rule of a step. The table of the step must be a result of
-// [compat.ReadLive].
-func OwnerOf(step *rules.Step) Owner {
+// OwnerOf returns the owner of the rule of a step in a ruleset, which must be a result of
+// [compat.ReadLive]. Chains of iptables-legacy with the names of Sluice's chains are Sluice's only
+// if Sluice has no table in nf_tables: any program can choose the names, and the audit does not
+// compare these chains with the desired ruleset if the table exists.
+func OwnerOf(rs *rules.Ruleset, step *rules.Step) Owner {
 	switch t := step.Table; {
-	case compat.IsSluiceTable(t), compat.IsLegacyTable(t) && compat.IsSluiceChain(step.Chain.Name):
+	case compat.IsSluiceTable(t):
+		return OwnerSluice
+	case compat.IsLegacyTable(t) && compat.IsSluiceChain(step.Chain.Name) && !hasSluiceTable(rs):
 		return OwnerSluice
 	case compat.IsLegacyTable(t):
 		return OwnerLegacy
@@ -143,13 +147,13 @@ func decideAll(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 		setOrder()
 		results = append(results, diff.Bypass(desired, live.Ruleset, options))
 	}
-	e.addResults(results, live.Ambiguous)
+	e.addResults(results, &live)
 	return e
 }
 
 // addResults adds the results, one for each possible order of the chains. If packets bypass the
 // proxy only with some of the orders, it is unknown whether they do.
-func (e *Effect) addResults(results []diff.Result, ambiguous []compat.Ambiguity) {
+func (e *Effect) addResults(results []diff.Result, live *compat.Live) {
 	hasBypass := func(r diff.Result) bool { return len(r.Classes) > 0 }
 	for _, r := range results {
 		if r.Exhausted != "" {
@@ -157,18 +161,18 @@ func (e *Effect) addResults(results []diff.Result, ambiguous []compat.Ambiguity)
 			e.addUnknown("the decision took " + r.Exhausted)
 		}
 		for _, u := range r.Undecided {
-			e.addUnknown(undecidedText(u))
+			e.addUnknown(undecidedText(&live.Ruleset, u))
 		}
 	}
 	switch {
 	case !slices.ContainsFunc(results, hasBypass):
 	case !slices.ContainsFunc(results, func(r diff.Result) bool { return !hasBypass(r) }):
 		for _, c := range results[0].Classes {
-			e.Bypasses = append(e.Bypasses, bypassOf(c))
+			e.Bypasses = append(e.Bypasses, bypassOf(&live.Ruleset, c))
 		}
 		e.More = results[0].More
 	default:
-		for _, a := range ambiguous {
+		for _, a := range live.Ambiguous {
 			e.addUnknown(a.String())
 		}
 	}
@@ -182,15 +186,15 @@ func (e *Effect) addUnknown(reason string) {
 }
 
 // undecidedText returns a sentence about packets whose outcome is unknown.
-func undecidedText(u diff.Undecided) string {
+func undecidedText(rs *rules.Ruleset, u diff.Undecided) string {
 	text := fmt.Sprintf("the outcome of packets such as %s depends on %s", u.Witness, u.Text)
 	if u.Step.Chain != nil {
-		text += fmt.Sprintf(", in a rule of %s: %s", OwnerOf(&u.Step), u.Step)
+		text += fmt.Sprintf(", in a rule of %s: %s", OwnerOf(rs, &u.Step), u.Step)
 	}
 	return text
 }
 
-func bypassOf(c diff.Class) Bypass {
+func bypassOf(rs *rules.Ruleset, c diff.Class) Bypass {
 	live := c.Outcome.Right
 	b := Bypass{
 		Packets: packetsText(c.Packets), Witness: c.Witness.String(),
@@ -200,7 +204,7 @@ func bypassOf(c diff.Class) Bypass {
 		b.Desired = "redirected like the first packet of its connection"
 	}
 	if live.Decided != nil {
-		b.Rule, b.Owner = live.Decided.String(), OwnerOf(live.Decided)
+		b.Rule, b.Owner = live.Decided.String(), OwnerOf(rs, live.Decided)
 	}
 	return b
 }
@@ -230,7 +234,7 @@ func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.
 func hasOnlySluiceRules(live *compat.Live) bool {
-	usesNFT := hasSluiceTable(live)
+	usesNFT := hasSluiceTable(&live.Ruleset)
 	for t, c := range live.Ruleset.AllChains() {
 		switch {
 		case compat.IsSluiceTable(t):
@@ -242,11 +246,8 @@ func hasOnlySluiceRules(live *compat.Live) bool {
 	return true
 }
 
-// hasSluiceTable reports whether Sluice's table in nf_tables exists. If it does, the audit does not
-// compare the chains of iptables-legacy that have the names of Sluice's chains.
-func hasSluiceTable(live *compat.Live) bool {
-	return slices.ContainsFunc(live.Ruleset.Tables, isSluiceTable)
-}
+// hasSluiceTable reports whether Sluice's table in nf_tables exists.
+func hasSluiceTable(rs *rules.Ruleset) bool { return slices.ContainsFunc(rs.Tables, isSluiceTable) }
 
 // jumpsOnlyToSluice reports whether an iptables-legacy chain is a Sluice chain, or contains only
 // jumps to Sluice chains.

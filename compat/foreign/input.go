@@ -20,7 +20,7 @@ func unknownAtInput(live *compat.Live) []string {
 			if len(reasons) < maxClasses {
 				reasons = append(reasons,
 					fmt.Sprintf("the effect of this rule at input on packets is unknown: %s: %s",
-						OwnerOf(&step), step))
+						OwnerOf(&live.Ruleset, &step), step))
 			}
 		}
 	}

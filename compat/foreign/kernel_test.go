@@ -292,13 +292,13 @@ func TestLegacyChainsWithSluicesPrefixAreForeign(t *testing.T) {
 			name: "NOTRACK", load: nftables,
 			rules: "*raw\n:SLUICE_X - [0:0]\n-A SLUICE_X -p tcp --dport 8080 -j NOTRACK\n-A OUTPUT -j SLUICE_X\n" +
 				"-A SLUICE_X -p tcp --sport 8080 -j NOTRACK\n-A PREROUTING -j SLUICE_X\nCOMMIT\n",
-			verdict: foreign.Bypassed, contains: "ip raw SLUICE_X #1",
+			verdict: foreign.Bypassed, contains: "rule of iptables-legacy: ip raw SLUICE_X #1",
 		},
 		{
 			name: "packets that are routed over lo, and then by their mark", load: routedOverLoopback,
 			rules: "*mangle\n:SLUICE_X - [0:0]\n-A SLUICE_X -p tcp --dport 8080 -j MARK --set-mark 7\n" +
 				"-A OUTPUT -j SLUICE_X\nCOMMIT\n",
-			verdict: foreign.Unknown, contains: "ip mangle SLUICE_X #1",
+			verdict: foreign.Unknown, contains: "iptables-legacy: ip mangle SLUICE_X #1",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

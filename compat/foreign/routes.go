@@ -35,13 +35,12 @@ func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
 		listed += ", and more"
 	}
 	return []string{fmt.Sprintf("routes send packets over lo, where they are not captured, and this rule "+
-		"may route them to another host: %s: %s (%s)", OwnerOf(step), step, listed)}
+		"may route them to another host: %s: %s (%s)", OwnerOf(&live.Ruleset, step), step, listed)}
 }
 
 // reroutingStep returns the first foreign rule that packets at output may reach and that may make
 // the kernel route them again, or nil.
 func reroutingStep(live *compat.Live) *rules.Step {
-	usesNFT := hasSluiceTable(live)
 	for i := range live.Ruleset.Tables {
 		t := &live.Ruleset.Tables[i]
 		for j := range t.Chains {
@@ -52,7 +51,7 @@ func reroutingStep(live *compat.Live) *rules.Step {
 			for _, c := range t.ReachableFrom(&t.Chains[j]) {
 				for k := range c.Rules {
 					step := rules.Step{Table: t, Chain: c, Index: k}
-					isForeign := OwnerOf(&step) != OwnerSluice || usesNFT && compat.IsLegacyTable(t)
+					isForeign := OwnerOf(&live.Ruleset, &step) != OwnerSluice
 					if isForeign && slices.ContainsFunc(c.Rules[k].Actions,
 						func(a rules.Action) bool { return mayReroute(base.Type, a) }) {
 						return &step

@@ -38,7 +38,7 @@ func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 		default:
 			s.Event.Verdict = trace.Accept
 		}
-		s.Owner = foreign.OwnerOf(&s.Step)
+		s.Owner = foreign.OwnerOf(rs, &s.Step)
 	}
 	return s
 }

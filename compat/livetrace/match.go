@@ -211,7 +211,7 @@ func nftStep(rs *rules.Ruleset, e trace.Event) Step {
 			s.Index = slices.IndexFunc(s.Chain.Rules, func(r rules.Rule) bool {
 				return r.Handle == e.Handle && e.Handle != 0
 			})
-			s.Owner = foreign.OwnerOf(&s.Step)
+			s.Owner = foreign.OwnerOf(rs, &s.Step)
 		}
 	}
 	return s
