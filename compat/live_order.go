@@ -190,13 +190,15 @@ func (p *liveOrder) sortIndexes() []int {
 	return order
 }
 
-// isAmbiguous reports whether the chain has an effect, and its order relative to another chain with
-// an effect on the same packets is unknown; see hasEffect.
+// isAmbiguous reports whether the chain's order relative to another chain that meets the same
+// packets is unknown, and both have an effect; see hasEffect. A NAT chain without rules affects the
+// chains of other types: the kernel translates packets of earlier connections.
 func (p *liveOrder) isAmbiguous(i int) bool {
 	for j := range p.chains {
 		isUnordered := j != i && p.runsBefore(i, j) == p.runsBefore(j, i) &&
 			meetSamePackets(p.chains[i], p.chains[j])
-		if isUnordered && hasEffect(p.chains[i]) && hasEffect(p.chains[j]) {
+		if isUnordered && affectsOrder(p.chains[i], p.chains[j]) &&
+			affectsOrder(p.chains[j], p.chains[i]) {
 			return true
 		}
 	}
@@ -207,6 +209,12 @@ func (p *liveOrder) isAmbiguous(i int) bool {
 func meetSamePackets(a, b rules.ChainRef) bool {
 	return a.Table.Family == rules.Inet || b.Table.Family == rules.Inet ||
 		a.Table.Family == b.Table.Family
+}
+
+// affectsOrder reports whether it matters if the chain runs before or after the other chain.
+func affectsOrder(c, other rules.ChainRef) bool {
+	isNAT, isOtherNAT := c.Chain.Base.Type == rules.NAT, other.Chain.Base.Type == rules.NAT
+	return hasEffect(c) || isNAT && !isOtherNAT
 }
 
 // hasEffect reports whether the chain has rules or drops packets by its policy.

@@ -129,6 +129,22 @@ func TestChainsHaveTheKernelsOrder(t *testing.T) {
 			"a/p b/p", "a/p b/p",
 		},
 		{
+			"the order of a NAT chain without rules and a filter chain matters", nil,
+			chains{
+				{"inet a", "p", nat, -100, true, false},
+				{"inet b", "p", filter, -100, false, false},
+			},
+			"b/p a/p", "b/p a/p",
+		},
+		{
+			"the order of a NAT chain without rules and another NAT chain does not matter", nil,
+			chains{
+				{"inet a", "p", nat, -100, true, false},
+				{"inet b", "p", nat, -100, false, false},
+			},
+			"a/p b/p", "",
+		},
+		{
 			"the order of chains of different families does not matter", nil,
 			chains{
 				{"ip a", "p", filter, -300, false, false},

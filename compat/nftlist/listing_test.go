@@ -347,6 +347,37 @@ func TestOrderOfChainsIsUndecided(t *testing.T) {
 	}
 }
 
+// TestOrderOfAnIdleNATChainIsUndecided verifies that the order of a NAT chain without rules and
+// another chain at the position of NAT is undecided, unless the other chain has no effect.
+func TestOrderOfAnIdleNATChainIsUndecided(t *testing.T) {
+	const undecided = "the listing does not show which of the chains ip t a and ip t b runs first"
+	for _, c := range []struct {
+		first, second string
+		want          []string
+	}{
+		{
+			"type nat hook output priority -90;", "type filter hook output priority -100; drop;",
+			[]string{undecided},
+		},
+		{
+			"type filter hook output priority -100; drop;", "type nat hook output priority -90;",
+			[]string{undecided},
+		},
+		{"type nat hook output priority -100;", "type nat hook output priority -100; drop;", nil},
+		{"type nat hook output priority -100;", "type filter hook output priority -100;", nil},
+		{"type nat hook output priority -100;", "type filter hook output priority -101; drop;", nil},
+	} {
+		text := fmt.Sprintf("table ip t {\n\tchain a { %s }\n\tchain b { %s }\n}", c.first, c.second)
+		l, err := nftlist.Parse("file", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(l.Undecided, c.want) {
+			t.Errorf("%s: undecided %q, want %q", text, l.Undecided, c.want)
+		}
+	}
+}
+
 // TestUnknownStatements verifies that an unsupported statement may have any effect. nft prints null
 // for a statement that it cannot express, and xt for an extension of xtables.
 func TestUnknownStatements(t *testing.T) {

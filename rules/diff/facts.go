@@ -10,6 +10,7 @@ const (
 	HooksRunByPriority Fact = iota
 	ConntrackPriorityTies
 	NATRunsTogether
+	NATPriorityTies
 	FirstNATMapping
 	NATDecidesOnce
 	ErrorsSkipNAT
@@ -114,6 +115,13 @@ var factTexts = [...]factText{
 		"all NAT chains of a hook run at the kernel's NAT priority; their own priorities " +
 			"determine only their order",
 		"nf_nat_register_fn in net/netfilter/nf_nat_core.c",
+	},
+	NATPriorityTies: {
+		"NATPriorityTies",
+		"if another chain has the kernel's NAT priority, it runs before the NAT chains of the hook " +
+			"if it was registered after the first of them, and otherwise after them",
+		"nf_hook_entries_grow in net/netfilter/core.c, nf_nat_register_fn in " +
+			"net/netfilter/nf_nat_core.c",
 	},
 	FirstNATMapping: {
 		"FirstNATMapping",

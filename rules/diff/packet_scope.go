@@ -28,7 +28,7 @@ type packetScope struct {
 }
 
 // seesTranslations reports whether the outcome of a packet may depend on a translation of earlier
-// packets of its connection: a chain at output runs after NAT, a chain other than NAT is at
+// packets of its connection: a chain at output may run after NAT, a chain other than NAT is at
 // prerouting or postrouting, where packets on lo are already translated, or a rule matches on the
 // translation.
 func seesTranslations(rs *rules.Ruleset) bool {
@@ -38,7 +38,7 @@ func seesTranslations(rs *rules.Ruleset) bool {
 			continue
 		}
 		if b.Hook == rules.Prerouting || b.Hook == rules.Postrouting ||
-			b.Hook == rules.Output && b.Position() > destinationNATPosition {
+			b.Hook == rules.Output && b.Position() >= natPosition(rules.Output) {
 			return true
 		}
 	}

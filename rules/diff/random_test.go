@@ -202,7 +202,8 @@ func (d dice) ruleset() rules.Ruleset {
 				Base: &rules.Base{
 					Type:     pick(d, "type", rules.Filter, rules.NAT, rules.Route),
 					Hook:     pick(d, "hook", rules.Output, rules.Prerouting),
-					Priority: pick(d, "priority", priorities...), Drop: d.number("policy", 5) == 0,
+					Priority: pick(d, "priority", priorities...), Order: d.number("order", 1),
+					Drop: d.number("policy", 5) == 0,
 				},
 				Rules: d.rules(chains),
 			})

@@ -178,11 +178,20 @@ func isKnown(c *rules.Chain) bool {
 }
 
 // writeOrder writes the names of base chains, whose priorities may be equal, in the order of
-// evaluation. It omits idle chains.
+// evaluation, and which chains at the position of NAT run after NAT. It omits idle chains.
 func writeOrder(to *strings.Builder, chains []rules.ChainRef) {
+	ranNAT := map[rules.Family]bool{} // by the family of the NAT chain's table
 	for _, c := range chains {
-		if !idle(c.Chain) {
-			fmt.Fprintf(to, "\n%s", chainKey(c))
+		base := c.Chain.Base
+		if base.Type == rules.NAT {
+			ranNAT[c.Table.Family] = true
+		}
+		if idle(c.Chain) {
+			continue
+		}
+		fmt.Fprintf(to, "\n%s", chainKey(c))
+		if base.Type != rules.NAT && base.Position() == natPosition(base.Hook) {
+			fmt.Fprint(to, " after NAT of ", ranNAT)
 		}
 	}
 }

@@ -169,19 +169,23 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 	// translated packets.
 	mustDropICMPRedirects := at.hook != rules.Postrouting && !at.loopbackArrival
 	mustRoute := at.hook == rules.Output
+	ranNAT := false
 	for _, c := range w.rs.BaseChains(at.hook) {
 		w.meter.step()
 		if !appliesTo(c.Table, w.family) {
 			continue
 		}
-		afterNAT := c.Chain.Base.Position() > destinationNATPosition
+		// Of the chains at the position of NAT, some may run after NAT (NATPriorityTies).
+		base := c.Chain.Base
+		afterNAT := base.Position() > natPosition(at.hook) || ranNAT && base.Type != rules.NAT
+		ranNAT = ranNAT || base.Type == rules.NAT
 		if afterNAT && mustDropICMPRedirects {
 			in, mustDropICMPRedirects = w.dropICMPRedirects(in), false
 		}
 		if afterNAT && mustRoute {
 			in, mustRoute = w.routeTranslated(in), false
 		}
-		p := at.chainPosition(c)
+		p := at.chainPosition(c, afterNAT)
 		switch {
 		case at.hook != rules.Postrouting && mayPrecedeConntrack(c):
 			in = w.evaluateInBothOrders(p, in)
@@ -208,13 +212,13 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 
 // chainPosition returns the position of a base chain of the hook. If it is unknown whether the
 // chain runs before or after conntrack (see mayPrecedeConntrack), this is the position after
-// conntrack.
-func (h hookPosition) chainPosition(c rules.ChainRef) *chainPosition {
+// conntrack. afterNAT reports that the chain runs after the NAT chains of the hook.
+func (h hookPosition) chainPosition(c rules.ChainRef, afterNAT bool) *chainPosition {
 	base, position := c.Chain.Base, c.Chain.Base.Position()
 	if h.hook == rules.Postrouting {
 		return &chainPosition{
 			chain: c, atPostrouting: true, leavesHost: h.leavesHost,
-			translated: true, sourceTranslated: position > sourceNATPosition,
+			translated: true, sourceTranslated: afterNAT,
 		}
 	}
 	// A chain of conntrack's priority with a negative order precedes conntrack.
@@ -222,7 +226,7 @@ func (h hookPosition) chainPosition(c rules.ChainRef) *chainPosition {
 		position == rules.ConntrackPriority && base.Order < 0
 	return &chainPosition{
 		chain: c, loopbackArrival: h.loopbackArrival, beforeConntrack: precedesConntrack,
-		translated:       h.loopbackArrival || position > destinationNATPosition,
+		translated:       h.loopbackArrival || afterNAT,
 		sourceTranslated: h.loopbackArrival,
 	}
 }
@@ -281,13 +285,11 @@ func (w *walk) evaluateAroundConfirmation(beforeConfirmation *chainPosition, in 
 // (NF_IP_PRI_CONNTRACK_CONFIRM in linux/netfilter_ipv4.h).
 const confirmationPriority = math.MaxInt32
 
-// The positions of all NAT chains (NATRunsTogether): destinationNATPosition at prerouting and
-// output, sourceNATPosition at postrouting (NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in
-// linux/netfilter_ipv4.h).
-const (
-	destinationNATPosition = -100
-	sourceNATPosition      = 100
-)
+// natPosition returns the position of all NAT chains of a hook (NATRunsTogether).
+func natPosition(h rules.Hook) int {
+	nat := rules.Base{Type: rules.NAT, Hook: h}
+	return nat.Position()
+}
 
 // idle reports whether a base chain has no effect.
 func idle(c *rules.Chain) bool { return len(c.Rules) == 0 && !c.Base.Drop }
