@@ -6,6 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/ambient"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
@@ -96,5 +98,56 @@ func TestBackendChanges(t *testing.T) {
 		if !env.hasRules(stays) || !hasNoRules(t, leaves) {
 			t.Errorf("%s: the pod that stays has wrong rules, or the pod that has left still has rules", backend)
 		}
+	}
+}
+
+// TestLegacyTablesOfAPodMayBeLarge checks that pods whose tables of iptables-legacy exceed the limit
+// are enrolled with nftables, are enrolled again by the next agent, and leave.
+func TestLegacyTablesOfAPodMayBeLarge(t *testing.T) {
+	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
+		t.Run(string(backend), func(t *testing.T) {
+			env := newTestEnv(t)
+			env.useBackend(backend)
+			started, ran := netnstest.New(t), netnstest.New(t)
+			env.put("started")
+			env.put("ran", running("10.0.0.8"))
+			env.addSandbox("ran", ran)
+			for _, ns := range []*netns.NS{started, ran} {
+				istiotest.RestoreLargeTable(t, ns, "nat")
+			}
+			env.start()
+			z := ztunneltest.Start(t, env.socket, nil)
+			e, err := env.add("started", started)
+			if err != nil || e.Backend != "nft" || e.Outcome != "created" {
+				t.Fatalf("the enrollment is %+v, %v; want created with nft", e, err)
+			}
+			env.addSandbox("started", started)
+			env.put("started", running("10.0.0.7"))
+			pods := map[string]*netns.NS{"started": started, "ran": ran}
+			enrolled := func() {
+				t.Helper()
+				for name, ns := range pods {
+					rulestest.Eventually(t, name+" is enrolled", func() bool {
+						return env.annotation(name) == "enabled" && z.Pods()["uid-"+name] == ns.ID()
+					})
+					if found, err := nft.Read(ns); err != nil || !found.RedirectsToZtunnel() {
+						t.Errorf("%s: no rules, error %v", name, err)
+					}
+				}
+			}
+			enrolled()
+			env.stop()
+			env.socket = newServer(t, env)
+			env.start()
+			z = ztunneltest.Start(t, env.socket, nil)
+			enrolled()
+			for name, ns := range pods {
+				env.put(name, labeled(modeLabel, "none"))
+				rulestest.Eventually(t, name+" leaves", func() bool { return env.annotation(name) == "" })
+				if found, err := nft.Read(ns); err != nil || len(found.Tables) > 0 {
+					t.Errorf("%s: %d tables remain, error %v", name, len(found.Tables), err)
+				}
+			}
+		})
 	}
 }

@@ -20,7 +20,7 @@ func (n *Node) removeIstioRules(p *pod) error {
 		return nil
 	}
 	removed, err := compat.RemoveIstioObjects(p.ns, rules.IstioAmbientPolicy())
-	if err != nil {
+	if err = n.ignoreLegacyTooLarge(p, err); err != nil {
 		return fmt.Errorf("remove the rules of istio-cni: %w", err)
 	}
 	if len(removed) > 0 {

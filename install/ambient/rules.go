@@ -75,7 +75,7 @@ func (n *Node) install(
 	defer p.rulesMu.Unlock()
 	var found compat.Comparison
 	if rulesExpected || p.backend != "" && sameAmbient(p.ambient, a) {
-		if found, err = n.Backend.Check(p.ns, rs, compat.Snapshot{}); err != nil {
+		if found, err = n.check(p, rs, compat.Snapshot{}); err != nil {
 			return applied, err
 		}
 		if len(found.Differences) == 0 {
@@ -85,6 +85,12 @@ func (n *Node) install(
 		}
 	}
 	applied, err = n.Backend.Apply(p.ns, rs, found.Snapshot)
+	if compat.IsLegacyTooLarge(applied.Backend, err) {
+		// verify checks whether the rules are in nf_tables. The audit reports that others are unknown.
+		n.Log.Warn("the tables of iptables-legacy of a pod in ambient mode cannot be read",
+			podField(p.ref), zap.Error(err))
+		err = nil
+	}
 	if err == nil {
 		err = n.verify(p, rs, applied)
 	}
@@ -104,10 +110,20 @@ func (n *Node) install(
 	return applied, nil
 }
 
+// check compares the rules. If the tables of iptables-legacy are too large to read, it compares only
+// the rules in nf_tables.
+func (n *Node) check(p *pod, rs rules.Ruleset, last compat.Snapshot) (compat.Comparison, error) {
+	found, err := n.Backend.Check(p.ns, rs, last)
+	if compat.IsLegacyTooLarge(found.Backend, err) {
+		err = nil
+	}
+	return found, err
+}
+
 // verify returns an error that lists the differences between the rules in the kernel and rs, or nil
 // if there are none.
 func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
-	found, err := n.Backend.Check(p.ns, rs, applied.Snapshot())
+	found, err := n.check(p, rs, applied.Snapshot())
 	if err != nil || len(found.Differences) == 0 {
 		return err
 	}
@@ -128,10 +144,29 @@ func (n *Node) uninstallRules(p *pod) error {
 	defer func() { n.RulesChanged(p.ref.UID) }()
 	p.rulesMu.Lock()
 	defer p.rulesMu.Unlock()
-	if err := removeRules(p.ns); err != nil {
+	err := removeRules(p.ns)
+	if p.backend != compat.BackendLegacy {
+		err = n.ignoreLegacyTooLarge(p, err)
+	}
+	if err != nil {
 		return err
 	}
 	p.backend, p.enrolled = "", false
+	return nil
+}
+
+// ignoreLegacyTooLarge returns the error of a removal of rules from all backends. If the tables of
+// iptables-legacy are too large to read, and nf_tables has no rules of Sluice, it logs the error and
+// returns nil.
+func (n *Node) ignoreLegacyTooLarge(p *pod, err error) error {
+	if !compat.IsLegacyTooLarge(compat.BackendNFT, err) {
+		return err
+	}
+	if found, readErr := nft.Read(p.ns); readErr != nil || len(found.Tables) > 0 {
+		return err
+	}
+	n.Log.Warn("rules of ambient mode or of istio-cni may remain in a pod, because its tables of "+
+		"iptables-legacy cannot be read", podField(p.ref), zap.Error(err))
 	return nil
 }
 
