@@ -692,6 +692,57 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
+// TestIncompleteListsProveNothingMissing checks that an interrupted list is reported, and that
+// objects that it lacks are not.
+func TestIncompleteListsProveNothingMissing(t *testing.T) {
+	facts, params := healthy(), typical(rules.ModeRedirect)
+	facts.Tables = rules.MustCompile(params).Tables // and lo lacks ::6
+	facts.Interfaces = facts.Interfaces[:1]
+	facts.Interrupted = []string{"interfaces", "addresses"}
+	findings := Diagnose(facts, params)
+	text := list(findings)
+	if !strings.Contains(text, "warning  interfaces  these lists changed during each attempt to read "+
+		"them, and may be incomplete: interfaces, addresses\n") || Sum(findings) != Works ||
+		strings.Contains(text, "no interface except lo") {
+		t.Errorf("want the verdict %q, only the incomplete lists, and nothing missing; got\n%s", Works, text)
+	}
+}
+
+// TestSimilarFindingsAreLimited covers a pod with very many policy rules and routes. The more severe
+// findings are not hidden by others.
+func TestSimilarFindingsAreLimited(t *testing.T) {
+	facts := healthy()
+	add := func(n int, r PolicyRule) {
+		for range n {
+			facts.Routing.Rules = append(facts.Routing.Rules, r)
+		}
+	}
+	add(1000, PolicyRule{Family: rules.IPv4, Priority: 9, HasOtherSelectors: true, Text: "from x"})
+	add(13, PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Text: "all"})
+	for range 11 {
+		facts.Routing.Routes = append(facts.Routing.Routes, Route{Family: rules.IPv4, Table: 133, Text: "r"})
+	}
+	text := list(Diagnose(facts, typical(rules.ModeTProxy)))
+	for want, n := range map[string]int{
+		"may match another rule first: from x": 10, "warning  routing     and 990 more policy rules like these\n": 1,
+		" match another rule first: all": 10, "problem  routing     and 3 more policy rules like these\n": 1,
+		"has a foreign route: r": 10, "warning  routing     and 1 more foreign routes in this table\n": 1,
+	} {
+		if got := strings.Count(text, want); got != n {
+			t.Errorf("%d findings with %q, want %d", got, want, n)
+		}
+	}
+	if lines := strings.Count(text, "routing"); lines != 33 {
+		t.Errorf("%d findings about routing, want 33:\n%s", lines, text)
+	}
+	facts = healthy()
+	add(11, PolicyRule{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "theirs"})
+	if text := list(Diagnose(facts, typical(rules.ModeRedirect))); strings.Count(text, "133: theirs") != 10 ||
+		!strings.Contains(text, "note     routing     and 1 more policy rules like these\n") {
+		t.Errorf("want 10 notes and their number, got\n%s", text)
+	}
+}
+
 func TestNextStepForUnreadableSysctls(t *testing.T) {
 	for err, want := range map[error]string{
 		unix.ENOENT: "mount /proc", unix.EPERM: "run rules doctor with this permission",

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -120,18 +121,16 @@ func (f *Facts) readNetwork() error {
 		return err
 	}
 	defer h.Close()
-	// Ignore that a dump was interrupted: the dump lacks at most the most recent changes.
-	listError := func(subject string, err error) error {
-		if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) {
-			return nil
-		}
-		return fmt.Errorf("list %s: %w", subject, err)
-	}
-	links, err := h.LinkList()
-	addrs, addrErr := h.AddrList(nil, netlink.FAMILY_ALL)
-	policyRules, ruleErr := h.RuleList(netlink.FAMILY_ALL)
-	routes, routeErr := h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{},
-		netlink.RT_FILTER_TABLE)
+	links, err := listObjects(f, "interfaces", h.LinkList)
+	addrs, addrErr := listObjects(f, "addresses", func() ([]netlink.Addr, error) {
+		return h.AddrList(nil, netlink.FAMILY_ALL)
+	})
+	policyRules, ruleErr := listObjects(f, "policy rules", func() ([]netlink.Rule, error) {
+		return h.RuleList(netlink.FAMILY_ALL)
+	})
+	routes, routeErr := listObjects(f, "routes", func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+	})
 	for _, l := range links {
 		f.Interfaces = append(f.Interfaces, interfaceOf(l, addrs))
 	}
@@ -145,8 +144,23 @@ func (f *Facts) readNetwork() error {
 			f.Routing.Routes = append(f.Routing.Routes, routeOf(r, links))
 		}
 	}
-	return errors.Join(listError("interfaces", err), listError("addresses", addrErr),
-		listError("policy rules", ruleErr), listError("routes", routeErr))
+	return errors.Join(err, addrErr, ruleErr, routeErr)
+}
+
+// maxDumps is the maximum number of attempts to list objects while other processes change them.
+const maxDumps = 5
+
+// listObjects lists objects, and adds their name to f.Interrupted if a change interrupts each attempt. The
+// list then lacks at most objects that have changed.
+func listObjects[T any](f *Facts, objects string, read func() ([]T, error)) ([]T, error) {
+	found, err := dump.Retry(maxDumps, read)
+	switch {
+	case errors.Is(err, netlink.ErrDumpInterrupted):
+		f.Interrupted = append(f.Interrupted, objects)
+	case err != nil:
+		return found, fmt.Errorf("list %s: %w", objects, err)
+	}
+	return found, nil
 }
 
 func interfaceOf(l netlink.Link, addrs []netlink.Addr) Interface {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat/xtables"
@@ -326,5 +327,34 @@ func TestDriftedRules(t *testing.T) {
 					row.severity, row.want, list(findings))
 			}
 		})
+	}
+}
+
+// TestInterruptedLists checks that a list is read again if a change interrupts the dump, and that a
+// list that changes continuously is used and reported as incomplete.
+func TestInterruptedLists(t *testing.T) {
+	for _, row := range []struct {
+		interruptions int
+		err           error
+		interrupted   string
+		wantErr       string
+	}{
+		{0, nil, "[]", "<nil>"},
+		{4, nil, "[]", "<nil>"},
+		{5, nil, "[routes]", "<nil>"},
+		{0, unix.EPERM, "[]", "list routes: operation not permitted"},
+	} {
+		f, calls := Facts{}, 0
+		found, err := listObjects(&f, "routes", func() ([]int, error) {
+			if calls++; calls <= row.interruptions {
+				return []int{1}, netlink.ErrDumpInterrupted
+			}
+			return []int{1, 2}, row.err
+		})
+		if want := 1 + min(1, max(0, 5-row.interruptions)); len(found) != want ||
+			fmt.Sprint(f.Interrupted) != row.interrupted || fmt.Sprint(err) != row.wantErr {
+			t.Errorf("%d interruptions, error %v: found %v, interrupted %v, error %v; want %d objects, %s, %s",
+				row.interruptions, row.err, found, f.Interrupted, err, want, row.interrupted, row.wantErr)
+		}
 	}
 }

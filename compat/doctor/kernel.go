@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
@@ -113,6 +114,11 @@ func (d *diagnosis) checkInterfaces() {
 			"cannot read the interfaces and routes: "+d.InterfacesErr.Error(), "")
 		return
 	}
+	if len(d.Interrupted) > 0 {
+		d.add("interfaces", Warning, fmt.Sprintf("these lists changed during each attempt to read "+
+			"them, and may be incomplete: %s", strings.Join(d.Interrupted, ", ")),
+			"run rules doctor again when they no longer change")
+	}
 	hasAddress := false
 	for _, i := range d.Interfaces {
 		if i.Name == lo && !i.Up {
@@ -124,7 +130,7 @@ func (d *diagnosis) checkInterfaces() {
 			hasAddress = hasAddress || i.Name != lo && a.IsGlobalUnicast()
 		}
 	}
-	if !hasAddress {
+	if !hasAddress && len(d.Interrupted) == 0 {
 		d.add("interfaces", Warning, "no interface except lo has an address: this is not the"+
 			" namespace of a pod, or the pod's network is not set up yet", "")
 	}

@@ -17,6 +17,7 @@ func (d *diagnosis) checkMarkRules() {
 	route := d.markedRoute()
 	mark := route.mark
 	ruleCount := map[rules.Family]int{} // the number of policy rules like Sluice's
+	found := similarFindings{}
 	for _, r := range d.Routing.Rules {
 		if r.Mark == mark && r.Mask == route.mask && !r.HasOtherSelectors &&
 			r.Table == route.table {
@@ -34,24 +35,50 @@ func (d *diagnosis) checkMarkRules() {
 			if r.HasOtherSelectors {
 				severity, match = Warning, "may match"
 			}
-			d.add("routing", severity,
+			d.addSimilar(found, severity,
 				fmt.Sprintf("packets with %s mark %#x %s another rule first: %s", route.markOwner,
 					mark, match, r.Text),
 				fmt.Sprintf("give that rule a higher priority number than %d%s", rules.PolicyPriority,
 					route.alternative))
 		}
 		if r.Priority == rules.PolicyPriority && !route.used {
-			d.add("routing", Note,
+			d.addSimilar(found, Note,
 				fmt.Sprintf("a foreign policy rule has the priority of Sluice's policy rules, %d: %s",
 					r.Priority, r.Text), "")
 		}
 	}
+	d.addMore(found, "policy rules like these")
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if n := ruleCount[f]; n > 1 {
 			d.add("routing", Note,
 				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of"+
 					" istio-iptables adds one", f, n, mark),
 				"run rules cleanup --istio to remove them, and rules apply to add one")
+		}
+	}
+}
+
+// similarFindings counts similar findings about routing by severity.
+type similarFindings map[Severity]int
+
+// maxSimilar is the maximum number of similar findings of a severity: a pod can add any number of
+// policy rules and routes.
+const maxSimilar = 10
+
+// addSimilar adds a finding, unless there are maxSimilar similar ones, and counts it.
+func (d *diagnosis) addSimilar(found similarFindings, severity Severity, summary, next string) {
+	if found[severity]++; found[severity] <= maxSimilar {
+		d.add("routing", severity, summary, next)
+	}
+}
+
+// addMore adds a finding for each severity of which addSimilar has omitted findings. objects names
+// what the findings are about.
+func (d *diagnosis) addMore(found similarFindings, objects string) {
+	for _, severity := range severities {
+		if n := found[severity] - maxSimilar; n > 0 {
+			d.add("routing", severity, fmt.Sprintf("and %d more %s", n, objects),
+				"correct the listed ones, and run rules doctor again")
 		}
 	}
 }
@@ -67,17 +94,19 @@ func (d *diagnosis) checkMarkRoutes() {
 	if d.ambient != nil {
 		next = "remove that route: the number of the table is fixed in ambient mode"
 	}
+	found := similarFindings{}
 	for _, r := range d.Routing.Routes {
 		if r.Table == route.table && !r.Local {
 			severity := Warning
 			if r.Default {
 				severity = Problem
 			}
-			d.add("routing", severity,
+			d.addSimilar(found, severity,
 				fmt.Sprintf("table %d, which must deliver marked packets locally, has a foreign"+
 					" route: %s", r.Table, r.Text), next)
 		}
 	}
+	d.addMore(found, "foreign routes in this table")
 }
 
 // checkPassthrough reports a missing, misplaced or remaining address ::6, which is the proxy's
@@ -98,7 +127,7 @@ func (d *diagnosis) checkPassthrough() {
 		d.add("interfaces", Warning,
 			fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", device),
 			"ip -6 address del ::6 dev "+device)
-	case installed && d.redirect.IPv6 && device == "":
+	case installed && d.redirect.IPv6 && device == "" && len(d.Interrupted) == 0:
 		d.add("interfaces", Problem,
 			"Sluice's rules exist, but lo lacks ::6, the source address of the proxy's connections"+
 				" to the application",
