@@ -173,6 +173,18 @@ func socketFacts() (list factList) {
 		onLoopback,
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1000:0 connection mark 0x0 zone 0",
 	)
+	toListener := in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006")
+	toListener.TransparentSocket = true
+	list.add(diff.SocketMatchLooksUpReceiver,
+		"nft: at prerouting, a packet to a transparent listener has a transparent socket",
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "socket transparent 1 meta mark set 9"})),
+		toListener, "to 10.244.1.5:15006 mark 0x9 connection mark 0x0 zone 0",
+	)
+	list.add(diff.SocketMatchLooksUpReceiver,
+		"nft: at prerouting, a packet to a port without a listener has no socket",
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "socket transparent 1 meta mark set 9"})),
+		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
+	)
 	list.add(diff.TProxyIgnoresState,
 		"nft: tproxy in raw selects the listener for a packet that is invalid there",
 		rulesetOf(chains(rules.Inet, []string{

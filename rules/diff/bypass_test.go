@@ -263,3 +263,15 @@ func checkBypass(t *testing.T, own rules.Ruleset, others rules.Chain, want, unde
 		t.Errorf("undecided %q, want %q", description, undecided)
 	}
 }
+
+// TestBypassByTheCgroupOfTheReceiver verifies that Bypass considers foreign rules of nft at
+// prerouting that match the cgroup of the socket that receives the packet.
+func TestBypassByTheCgroupOfTheReceiver(t *testing.T) {
+	own := base(rules.NAT, rules.Prerouting, -100, when(redirect(15006), tcp))
+	foreign := base(rules.NAT, rules.Prerouting, -130,
+		when(redirect(8080), tcp, rules.MatchCgroup{Path: "kubepods", Level: 1}))
+	r := diff.Bypass(ruleset(own), ruleset(foreign, own), diff.Options{})
+	if len(r.Classes) == 0 {
+		t.Error("no packet bypasses the proxy, want the packets to listeners in the cgroup")
+	}
+}

@@ -65,6 +65,7 @@ const (
 	XTablesOwnerWithoutSocket
 	KernelSocketHasNoOwner
 	SocketMatchRestoresMark
+	SocketMatchLooksUpReceiver
 
 	MarkChangeReroutes
 	MarkChangeReroutesLoopback
@@ -423,6 +424,12 @@ var factTexts = [...]factText{
 		"-m socket --restore-skmark sets the packet's mark to the socket's mark before later " +
 			"matches of the rule",
 		"socket_match in net/netfilter/xt_socket.c",
+	},
+	SocketMatchLooksUpReceiver: {
+		"SocketMatchLooksUpReceiver",
+		"at prerouting, the socket expression of nft looks up the socket that receives the packet, " +
+			"unless tproxy assigned one, and reads the flag or the cgroup of this socket",
+		"nft_socket_eval and nft_socket_do_lookup in net/netfilter/nft_socket.c",
 	},
 	MarkChangeReroutes: {
 		"MarkChangeReroutes",

@@ -65,8 +65,12 @@ func relevantView(match rules.Match, v view) view {
 			leavesHost: v.leavesHost, leavesLoopback: v.leavesLoopback, target: v.target,
 			translated: v.translated, tracking: v.tracking,
 		}
-	case rules.MatchOwner, rules.MatchCgroup:
+	case rules.MatchOwner:
 		return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: v.xtables}
+	case rules.MatchCgroup:
+		if v.xtables {
+			return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: true}
+		}
 	}
 	return v
 }

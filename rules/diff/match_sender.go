@@ -43,10 +43,23 @@ func comparesOnlySocket(m rules.MatchOwner) bool {
 }
 
 // cgroupMatches returns the packets whose socket is in a cgroup. A packet has no field for the
-// cgroup: the cgroup is a fact about the sender, equal on both sides.
+// cgroup: the cgroup is a fact about the sender, equal on both sides. For a received packet, nft
+// compares the cgroup of the socket that receives it (SocketMatchLooksUpReceiver), and xtables has
+// no such match.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
-	if v.loopbackArrival {
+	isReceived := s.hook == rules.Prerouting || v.loopbackArrival
+	switch {
+	case isReceived && v.xtables:
 		return none
+	case isReceived && !v.tproxy.assigned:
+		receiver := variable{
+			key:  "cgroup of the receiver " + s.cgroupName(m),
+			text: "whether the socket that receives the packet is in the cgroup: " + m.String(),
+		}
+		if s.single != nil {
+			receiver.kind = random // for a single packet, list both outcomes
+		}
+		return s.lookedUp(receiver, v)
 	}
 	in := variable{
 		key:  fmt.Sprint("cgroup ", s.cgroupName(m), v.tproxy),

@@ -138,3 +138,55 @@ func TestListenersAreIndependent(t *testing.T) {
 		})
 	}
 }
+
+// TestCgroupOfTheReceiver verifies that a decision does not assume that nft compares only the cgroup
+// of the sender. At prerouting nft looks up the socket that receives the packet.
+func TestCgroupOfTheReceiver(t *testing.T) {
+	cgroup := rules.MatchCgroup{Path: "a", Level: 1}
+	in := func(xtables bool, h rules.Hook, priority int, others ...rules.Match) rules.Ruleset {
+		rule := when(rules.Drop, append(others, cgroup)...)
+		rule.XTables = xtables
+		return ruleset(base(rules.Filter, h, priority, rule))
+	}
+	afterDNAT := func(priority int) rules.Ruleset {
+		dnat := base(rules.NAT, rules.Prerouting, -100,
+			when(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}, tcp))
+		return ruleset(append(in(false, rules.Prerouting, priority).Tables[0].Chains, dnat)...)
+	}
+	onLoopback := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
+	for _, row := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+	}{
+		{"nft at prerouting", in(false, rules.Prerouting, -150), ruleset(), diff.Different},
+		{
+			"nft for packets on lo", in(false, rules.Prerouting, -150, onLoopback), ruleset(),
+			diff.Different,
+		},
+		{"xtables at prerouting", in(true, rules.Prerouting, -150), ruleset(), diff.Equivalent},
+		{
+			"the same rule", in(false, rules.Prerouting, -150), in(false, rules.Prerouting, -150),
+			diff.Equivalent,
+		},
+		{
+			"the same rule at two priorities", in(false, rules.Prerouting, -160),
+			in(false, rules.Prerouting, -150), diff.Equivalent,
+		},
+		{
+			"the same rule before and after a translation", afterDNAT(-150), afterDNAT(-50),
+			diff.Undecidable,
+		},
+		{"nft at output", in(false, rules.Output, -150), ruleset(), diff.Different},
+		{
+			"the sender at output and the receiver on lo", in(false, rules.Output, -150),
+			in(false, rules.Prerouting, -150, onLoopback), diff.Different,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if r := decide(row.left, row.right); r.StrictVerdict() != row.want {
+				t.Errorf("verdict %s, want %s", r.StrictVerdict(), row.want)
+			}
+		})
+	}
+}

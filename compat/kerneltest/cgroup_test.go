@@ -1,0 +1,168 @@
+package kerneltest_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// newCgroup creates a cgroup of version 2, and returns its directory and its match.
+func newCgroup(t *testing.T) (dir string, m rules.MatchCgroup) {
+	t.Helper()
+	controllers, err := filepath.Glob("/sys/fs/cgroup/unified/cgroup.controllers")
+	if err == nil && len(controllers) == 0 {
+		controllers, err = filepath.Glob("/sys/fs/cgroup/cgroup.controllers")
+	}
+	if err != nil || len(controllers) == 0 {
+		t.Skip("no hierarchy of cgroups of version 2")
+	}
+	name := fmt.Sprintf("sluice-test-%d-receiver", os.Getpid())
+	dir = filepath.Join(filepath.Dir(controllers[0]), name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	var stat syscall.Stat_t
+	if err := syscall.Stat(dir, &stat); err != nil {
+		t.Fatal(err)
+	}
+	m = rules.CgroupOf(name)
+	m.ID = stat.Ino
+	return dir, m
+}
+
+// inCgroup calls fn in the namespace while this process is in the cgroup, so that the sockets that
+// fn creates belong to the cgroup.
+func inCgroup(t *testing.T, dir string, ns *netns.NS, fn func() error) {
+	t.Helper()
+	before, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := ""
+	for line := range strings.Lines(string(before)) {
+		if path, ok := strings.CutPrefix(line, "0::"); ok {
+			old = filepath.Join(filepath.Dir(dir), strings.TrimSpace(path))
+		}
+	}
+	move := func(to string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(to, "cgroup.procs"), fmt.Append(nil, os.Getpid()),
+			0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move(dir)
+	err = ns.Do(fn)
+	move(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCgroupOfTheReceiver verifies which packets the expression 'socket cgroupv2' matches: at
+// prerouting the packets whose receiving socket is in the cgroup, and at output the packets whose
+// sending socket is. It verifies that the model predicts the matched rules.
+func TestCgroupOfTheReceiver(t *testing.T) {
+	netnstest.RequireRoot(t)
+	dir, cgroup := newCgroup(t)
+	const atOutput, atPrerouting = "output", "prerouting"
+	chain := func(h rules.Hook, name string) rules.Chain {
+		return rules.Chain{
+			Name: name, Base: &rules.Base{Type: rules.Filter, Hook: h, Priority: -150},
+			Rules: []rules.Rule{{
+				Matches: []rules.Match{
+					rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}, cgroup,
+				},
+				Actions: []rules.Action{rules.Count{}},
+			}},
+		}
+	}
+	rs := rules.Ruleset{Tables: []rules.Table{{
+		Family: rules.Inet, Name: rules.TableName,
+		Chains: []rules.Chain{
+			chain(rules.Output, atOutput), chain(rules.Prerouting, atPrerouting),
+		},
+	}}}
+	listen := func() (net.PacketConn, error) { return net.ListenPacket("udp4", "127.0.0.1:0") }
+	for _, tc := range []struct {
+		name             string
+		sender, receiver bool // in the cgroup
+		want             []string
+	}{
+		{"neither socket is in the cgroup", false, false, nil},
+		{"the sender is in the cgroup", true, false, []string{atOutput}},
+		{"the receiver is in the cgroup", false, true, []string{atPrerouting}},
+		{"both sockets are in the cgroup", true, true, []string{atOutput, atPrerouting}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			if _, err := nft.Apply(ns, rs); err != nil {
+				t.Fatal(err)
+			}
+			var sender, receiver net.PacketConn
+			open := func(inside bool, c *net.PacketConn) {
+				fn := func() (err error) {
+					*c, err = listen()
+					return err
+				}
+				if inside {
+					inCgroup(t, dir, ns, fn)
+				} else if err := ns.Do(fn); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { (*c).Close() })
+			}
+			open(tc.sender, &sender)
+			open(tc.receiver, &receiver)
+			if _, err := sender.WriteTo([]byte("x"), receiver.LocalAddr()); err != nil {
+				t.Fatal(err)
+			}
+			live, err := compat.ReadLive(ns, compat.OriginNFT)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var matched []string
+			table := &live.Ruleset.Tables[tableIndex(live, rules.TableName)]
+			for _, c := range table.Chains {
+				if c.Rules[0].Hits.Packets > 0 {
+					matched = append(matched, c.Name)
+				}
+			}
+			if !slices.Equal(matched, tc.want) {
+				t.Errorf("matched rules of the chains %q, want %q", matched, tc.want)
+			}
+		})
+	}
+	// For the model, the cgroups of both sockets are unknown.
+	for _, name := range []string{atOutput, atPrerouting} {
+		dropping := rules.Ruleset{Tables: []rules.Table{rs.Tables[0]}}
+		dropping.Tables[0].Chains = []rules.Chain{*rs.Tables[0].Chain(name)}
+		dropping.Tables[0].Chains[0].Rules = []rules.Rule{{
+			Matches: []rules.Match{cgroup}, Actions: []rules.Action{rules.Drop},
+		}}
+		p := out(0, rules.UDP, "127.0.0.1:1000", "127.0.0.1:2000")
+		p.OutInterface = "lo"
+		trace := diff.Explain(&dropping, p)
+		possible := append(slices.Clone(trace.Alternatives), trace.Outcome)
+		if len(possible) != 2 || possible[0].Dropped == possible[1].Dropped {
+			t.Errorf("at %s the model predicts %v, want a dropped and another packet", name, possible)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package diff
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// socketFound returns the packets for which the match finds a transparent socket.
+func (s *space) socketFound(m rules.MatchSocket, v *view) set {
+	return s.lookedUp(variable{
+		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
+	}, v)
+}
+
+// lookedUp returns the packets for which a fact about the socket is true that the kernel looks up
+// for a received packet (SocketMatchLooksUpReceiver). The variable is the fact for packets that were
+// not translated.
+func (s *space) lookedUp(fact variable, v *view) set {
+	// forOther returns the fact for packets for which the kernel may find another socket.
+	forOther := func(reason, text string) variable {
+		other := fact
+		other.key, other.text = reason+" "+fact.key, text
+		if fact.kind == hostFact {
+			other.kind = unknownBit
+		}
+		return other
+	}
+	if v.target != (target{}) || v.tproxy.assigned || v.snatAction != "" {
+		fact = forOther(fmt.Sprint("socket after ", *v), fact.text)
+	}
+	// For replies to a translated source, the kernel looks up the socket by the address before the
+	// translation. It knows this address from the connection (nf_sk_lookup_slow_v4 in
+	// net/ipv4/netfilter/nf_socket_ipv4.c).
+	translated := s.and(s.hasConnection(v), s.and(s.bit(reply, 0),
+		s.maskedEquals(status, uint32(rules.StatusSNAT), uint32(rules.StatusSNAT))))
+	packets := s.variable(fact)
+	retranslated := none
+	if s.seesRetranslated(v) {
+		retranslated = s.retranslated()
+	}
+	if v.sourceTranslated {
+		retranslated = s.or(retranslated, s.sourceRetranslated(v))
+	}
+	if retranslated = s.minus(retranslated, translated); retranslated != none {
+		packets = s.ifElse(retranslated, s.variable(forOther("translated before",
+			fact.text+", by the addresses to which earlier packets of the connection were "+
+				"translated")), packets)
+	}
+	if translated == none {
+		return packets
+	}
+	return s.ifElse(translated, s.variable(forOther("original",
+		fact.text+", by the packet's address before translation")), packets)
+}
