@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
@@ -179,12 +180,15 @@ func (s Store) names() ([]string, error) {
 
 // Prune removes the records of all attachments to a network except the valid ones, and returns the
 // keys of the removed records. It also removes temporary and damaged files of all networks, but
-// keeps records of a newer program, because that program may be installed again. ADD must not
-// run at the same time; CNI guarantees this for GC.
+// keeps records of a newer program, because that program may be installed again. ADD to the same
+// network must not run at the same time; CNI guarantees this for GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
 	var removed []Key
 	for _, name := range names {
+		if s.isBeingWritten(name) {
+			continue
+		}
 		r, readErr := s.read(name)
 		switch {
 		case readErr == nil && (r.Network != network || slices.Contains(valid, r.Key)):
@@ -204,4 +208,18 @@ func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 		}
 	}
 	return removed, err
+}
+
+// maxWriteTime is longer than Put needs to write a temporary file and to rename it.
+const maxWriteTime = time.Minute
+
+// isBeingWritten reports whether a file is a temporary file that a running ADD may rename, for
+// example of a network that Multus attaches to a running pod.
+func (s Store) isBeingWritten(name string) bool {
+	if !strings.HasPrefix(name, ".") {
+		return false
+	}
+	info, err := os.Lstat(filepath.Join(s.dir, name))
+	// The age is negative if the clock was set back.
+	return err == nil && time.Since(info.ModTime()).Abs() < maxWriteTime
 }

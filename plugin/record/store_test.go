@@ -290,6 +290,10 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 			0o600); err != nil {
 			t.Fatal(err)
 		}
+		old := time.Now().Add(-2 * time.Minute)
+		if err := os.Chtimes(remaining, old, old); err != nil {
+			t.Fatal(err)
+		}
 		if list, err := recordtest.List(s); len(list) != 1 || err != nil {
 			t.Errorf("List: %+v, error %v, want one record", list, err)
 		}
@@ -302,6 +306,24 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 	}
 	if _, err := s.Get(key("b", "eth0")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPruneKeepsTheFilesOfARunningADD checks that Prune does not remove the temporary file of an ADD
+// to another network, which the ADD renames afterwards.
+func TestPruneKeepsTheFilesOfARunningADD(t *testing.T) {
+	dir := t.TempDir()
+	s := record.In(dir)
+	put(t, s, sample(key("b", "eth0")))
+	temporary := filepath.Join(dir, "attachments", ".a:net1.json.123")
+	if err := os.WriteFile(temporary, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := s.Prune("e2e", nil); len(removed) != 1 || err != nil {
+		t.Errorf("Prune: %v, error %v, want the only record", removed, err)
+	}
+	if _, err := os.Stat(temporary); err != nil {
+		t.Errorf("the temporary file: %v", err)
 	}
 }
 
