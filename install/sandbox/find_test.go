@@ -157,6 +157,24 @@ func TestAResultIsReadAgainWhenItHasChanged(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Runtime)
 }
 
+// TestARecordIsReadAgainWhenItIsReplaced covers an ADD for a later sandbox with the container ID of
+// an earlier one.
+func TestARecordIsReadAgainWhenItIsReplaced(t *testing.T) {
+	n, p, first, second := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
+	f := n.finder()
+	path := n.link(t, first, "cni-1")
+	n.record(t, p, "c1", path)
+	wantFound(t, f, p, first, sandbox.Record)
+	n.record(t, p, "c1", n.link(t, second, "cni-2"))
+	wantFound(t, f, p, second, sandbox.Record)
+	n.unlink(t, path)
+	wantFound(t, f, p, second, sandbox.Record)
+	q := newPod()
+	n.record(t, q, "c1", "/var/run/netns/cni-2")
+	wantFound(t, f, q, second, sandbox.Record)
+	wantMissing(t, f, p, "the pod has no process")
+}
+
 func TestAHugeResultIsNotRead(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))

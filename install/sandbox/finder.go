@@ -100,12 +100,12 @@ func (f *Finder) Find(
 // record.
 type cachedSandbox struct {
 	Sandbox
-	recordedID string // container ID of the pod's newest record; empty if there was none
+	recorded candidate // of the pod's newest record; zero if there was none
 }
 
 // cache stores a found sandbox. [Finder.fromCache] decides whether it is still valid.
 func (f *Finder) cache(s Sandbox) {
-	f.cached[s.Pod] = cachedSandbox{s, f.records.candidates.newest(s.Pod.UID).containerID}
+	f.cached[s.Pod] = cachedSandbox{s, f.records.candidates.newest(s.Pod.UID)}
 }
 
 // fromCache returns the cached sandbox of a pod if it is still valid.
@@ -114,7 +114,7 @@ func (f *Finder) fromCache(p Pod) (Sandbox, bool) {
 	if !ok {
 		return Sandbox{}, false
 	}
-	if c.recordedID != f.records.candidates.newest(p.UID).containerID || !c.exists() ||
+	if c.recorded != f.records.candidates.newest(p.UID) || !c.exists() ||
 		!f.proc.confirms(c.Sandbox) {
 		delete(f.cached, p)
 		return Sandbox{}, false

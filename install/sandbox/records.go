@@ -4,22 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// records contains the records of the plugin's ADD. A record is read once, because the pod and the
-// namespace of a container never change.
+// records contains the records of the plugin's ADD. A record is read again after a change: an ADD
+// for a later sandbox with the same container ID replaces it.
 type records struct {
 	disabled   bool // no directory is configured
 	store      record.Store
-	known      map[record.Key]candidate // the records that have been read
+	known      map[record.Key]knownRecord // the records that have been read
 	candidates candidates
 }
 
-// refresh reads new records. The error contains the number of records that cannot be read, and the
-// reason for one of them. The next refresh tries to read them again.
+type knownRecord struct {
+	version   record.FileVersion
+	candidate candidate
+}
+
+// refresh reads new and changed records. The error contains the number of records that cannot be
+// read, and the reason for one of them. The next refresh tries to read them again.
 func (r *records) refresh() error {
 	if r.disabled {
 		return nil
@@ -28,36 +32,49 @@ func (r *records) refresh() error {
 	if err != nil {
 		return errorIn(Record, err)
 	}
-	isNew := func(k record.Key) bool {
-		_, ok := r.known[k]
-		return !ok
-	}
-	if len(keys) == len(r.known) && !slices.ContainsFunc(keys, isNew) {
-		return nil
-	}
 	var errs fileErrors
-	known := make(map[record.Key]candidate, len(keys))
-	r.candidates = newCandidates()
+	known := make(map[record.Key]knownRecord, len(keys))
+	isChanged := false
 	for _, k := range keys {
-		c, ok := r.known[k]
-		if !ok {
-			stored, err := r.store.Get(k)
-			if err != nil {
-				errs.add(err)
-				continue
-			}
-			c = candidate{
-				pod: Pod{
-					Namespace: stored.Pod.Namespace, Name: stored.Pod.Name, UID: stored.Pod.UID,
-				},
-				containerID: stored.ContainerID, path: canonicalPath(stored.Netns), time: stored.Time,
+		found, err := r.read(k)
+		if err != nil {
+			errs.add(err)
+			continue
+		}
+		known[k] = found
+		isChanged = isChanged || found != r.known[k]
+	}
+	if isChanged || len(known) != len(r.known) {
+		r.candidates = newCandidates()
+		for _, k := range keys {
+			if found, ok := known[k]; ok {
+				r.candidates.add(found.candidate)
 			}
 		}
-		known[k] = c
-		r.candidates.add(c)
 	}
 	r.known = known
 	return errs.in(Record)
+}
+
+// read returns a record. It reads the file only if the file has changed.
+func (r *records) read(k record.Key) (knownRecord, error) {
+	version, err := r.store.Version(k)
+	if err != nil {
+		return knownRecord{}, err
+	}
+	if known, ok := r.known[k]; ok && known.version == version {
+		return known, nil
+	}
+	stored, err := r.store.Get(k)
+	if err != nil {
+		return knownRecord{}, err
+	}
+	return knownRecord{version, candidate{
+		pod: Pod{
+			Namespace: stored.Pod.Namespace, Name: stored.Pod.Name, UID: stored.Pod.UID,
+		},
+		containerID: stored.ContainerID, path: canonicalPath(stored.Netns), time: stored.Time,
+	}}, nil
 }
 
 // fileErrors counts the errors of reading a source's files, and keeps the first one.

@@ -27,12 +27,37 @@ type Index struct {
 	latest  time.Time // see Latest
 }
 
-// An indexedFile is a file at the time of a scan. inode and changed differ from the file's current
-// values if the file has been replaced or written since.
+// An indexedFile is a file at the time of a scan.
 type indexedFile struct {
+	version FileVersion
+	record  *Record // nil if the file is damaged or was removed during the scan
+}
+
+// A FileVersion changes when the file of a record is replaced or written. The zero value is the
+// version of a missing file.
+type FileVersion struct {
 	inode   uint64
 	changed syscall.Timespec
-	record  *Record // nil if the file is damaged or was removed during the scan
+}
+
+// Version returns the version of the file of a record.
+func (s Store) Version(k Key) (FileVersion, error) {
+	if err := k.Validate(); err != nil {
+		return FileVersion{}, err
+	}
+	return s.version(k.file())
+}
+
+func (s Store) version(name string) (FileVersion, error) {
+	info, err := os.Lstat(filepath.Join(s.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return FileVersion{}, nil
+	}
+	if err != nil {
+		return FileVersion{}, err
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	return FileVersion{inode: stat.Ino, changed: stat.Ctim}, nil
 }
 
 // Index returns an index of the store, which is empty until [Index.Refresh].
@@ -106,16 +131,12 @@ func (x *Index) scan() error {
 // readFile returns the file with its record. It reads the file only if the file has changed since
 // the last scan.
 func (x *Index) readFile(name string) (indexedFile, error) {
-	info, err := os.Lstat(filepath.Join(x.store.dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return indexedFile{}, nil
+	version, err := x.store.version(name)
+	f := indexedFile{version: version}
+	if err != nil || version == (FileVersion{}) {
+		return f, err
 	}
-	if err != nil {
-		return indexedFile{}, err
-	}
-	stat := info.Sys().(*syscall.Stat_t)
-	f := indexedFile{inode: stat.Ino, changed: stat.Ctim}
-	if known, ok := x.files[name]; ok && known.inode == f.inode && known.changed == f.changed {
+	if known, ok := x.files[name]; ok && known.version == version {
 		return known, nil
 	}
 	r, err := x.store.read(name)
