@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -53,6 +54,8 @@ type Live struct {
 	// LoopbackRoutes describes routes that send packets over the loopback interface
 	// ([route.OverLoopback]).
 	LoopbackRoutes []string
+	// Addresses are the addresses of all interfaces.
+	Addresses []netip.Addr
 	// LoopbackName is the name of the loopback interface. If it is not lo, rules that match the
 	// interface lo do not match packets of the loopback interface.
 	LoopbackName string
@@ -128,6 +131,9 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 				return Live{}, err
 			}
 			if live.LoopbackRoutes, err = route.OverLoopback(ns); err != nil {
+				return Live{}, err
+			}
+			if live.Addresses, err = route.AllAddresses(ns); err != nil {
 				return Live{}, err
 			}
 			live.HasOwnedTable = found.HasOwnedTable

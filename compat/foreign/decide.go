@@ -141,7 +141,9 @@ func decideAll(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 		}
 		return e
 	}
-	options := diff.Options{MaxClasses: maxClasses, Budget: b.From(time.Now())}
+	options := diff.Options{
+		MaxClasses: maxClasses, Budget: b.From(time.Now()), HostAddresses: live.Addresses,
+	}
 	var results []diff.Result
 	for _, setOrder := range setOrders {
 		setOrder()

@@ -2,6 +2,7 @@ package foreign
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -25,9 +26,11 @@ type Snapshot struct {
 	legacy        xtables.Digest // of the iptables-legacy tables
 	// loopback is the name of the loopback interface. The agent gets no event when it changes.
 	loopback string
-	// routes contains the routes over lo, and is compared if dependsOnRoutes is set. The agent gets
-	// no event when routes in the tables main and local change.
+	// routes contains the routes over lo, and addresses the addresses of the interfaces. They are
+	// compared if dependsOnRoutes is set. The agent gets no event when routes in the tables main and
+	// local, or addresses, change.
 	routes          []string
+	addresses       []netip.Addr
 	dependsOnRoutes bool
 }
 
@@ -49,7 +52,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	})
 	s.hasOwnedTable = live.HasOwnedTable
 	s.loopback = live.LoopbackName
-	s.routes = live.LoopbackRoutes
+	s.routes, s.addresses = live.LoopbackRoutes, live.Addresses
 	s.dependsOnRoutes = reroutingStep(&live) != nil
 	s.Effect = Decide(live, desired, b)
 	return s
@@ -145,7 +148,7 @@ func hasSluiceChains(t rules.Table) bool {
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
-// and the routes over it if foreign rules may route packets again. A snapshot is never valid if the
+// and the routes over it and the addresses if foreign rules may route packets again. A snapshot is never valid if the
 // inspection failed or used up its budget (Exhausted), or if the namespace has the rules of a
 // trace or a table that a process owns.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
@@ -158,6 +161,10 @@ func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	}
 	if s.dependsOnRoutes {
 		if routes, err := route.OverLoopback(ns); err != nil || !slices.Equal(routes, s.routes) {
+			return false
+		}
+		if addresses, err := route.AllAddresses(ns); err != nil ||
+			!slices.Equal(addresses, s.addresses) {
 			return false
 		}
 	}

@@ -160,7 +160,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 		},
 		{
 			name: "NAT of iptables-legacy after Sluice's rules", load: legacy,
-			rules:   "*nat\n-A OUTPUT -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9\nCOMMIT\n",
+			rules:   "*nat\n-A OUTPUT -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp ! --dport 15008 -j REDIRECT --to-ports 9\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
 		{
@@ -199,7 +199,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 		},
 		{
 			name: "packets that are routed over lo, and then by their new destination", load: routedOverLoopback,
-			rules:   `table inet own { chain out { type nat hook output priority 0; tcp dport 9999 dnat ip to 10.9.9.9; }; }`,
+			rules:   `table inet own { chain out { type nat hook output priority 0; ip daddr 10.9.9.9 tcp dport 9999 dnat ip to 10.9.9.8; }; }`,
 			verdict: foreign.Unknown, contains: "may route them to another host: nft: inet own out #1",
 		},
 		{

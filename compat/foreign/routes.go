@@ -38,22 +38,22 @@ func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
 		"may route them to another host: %s: %s (%s)", OwnerOf(&live.Ruleset, step), step, listed)}
 }
 
-// reroutingStep returns the first foreign rule that packets at output may reach and that may make
-// the kernel route them again, or nil.
+// reroutingStep returns the first foreign rule that packets of local sockets may reach and that may
+// make the kernel route them, or copies of them, again, or nil.
 func reroutingStep(live *compat.Live) *rules.Step {
 	for i := range live.Ruleset.Tables {
 		t := &live.Ruleset.Tables[i]
 		for j := range t.Chains {
 			base := t.Chains[j].Base
-			if base == nil || base.Hook != rules.Output {
-				continue
+			if base == nil || base.Hook == rules.Input || base.Hook == rules.Forward {
+				continue // see unknownAtInput
 			}
 			for _, c := range t.ReachableFrom(&t.Chains[j]) {
 				for k := range c.Rules {
 					step := rules.Step{Table: t, Chain: c, Index: k}
 					isForeign := OwnerOf(&live.Ruleset, &step) != OwnerSluice
 					if isForeign && slices.ContainsFunc(c.Rules[k].Actions,
-						func(a rules.Action) bool { return mayReroute(base.Type, a) }) {
+						func(a rules.Action) bool { return mayReroute(base, a) }) {
 						return &step
 					}
 				}
@@ -63,23 +63,28 @@ func reroutingStep(live *compat.Live) *rules.Step {
 	return nil
 }
 
-// mayReroute reports whether the action, in a chain of the type at output, may make the kernel
-// route the packet again. In a chain of the type route, this is a change of the mark or of a part
-// of the header on which the route depends. In a chain of the type nat, it is a change of the
-// destination address.
-func mayReroute(chain rules.ChainType, a rules.Action) bool {
-	if chain != rules.Route && chain != rules.NAT {
+// mayReroute reports whether the action, in a chain at output, prerouting or postrouting, may make
+// the kernel route the packet or a copy of it again. At output, in a chain of the type route, this is
+// a change of the mark or of a part of the header on which the route depends, and in a chain of the
+// type nat, a change of the destination address. An action with any effect may copy the packet to
+// another host, or queue it to a program that changes it, in any chain.
+func mayReroute(base *rules.Base, a rules.Action) bool {
+	if u, ok := a.(rules.Unknown); ok && u.Effect == rules.AnyEffect {
+		return true
+	}
+	isRoute := base.Type == rules.Route
+	if base.Hook != rules.Output || !isRoute && base.Type != rules.NAT {
 		return false
 	}
 	switch a := a.(type) {
 	case rules.SetMark, rules.RestoreMark:
-		return chain == rules.Route
+		return isRoute
 	case rules.MixMark:
-		return chain == rules.Route && !a.Conntrack
+		return isRoute && !a.Conntrack
 	case rules.DNATTo:
-		return chain == rules.NAT
+		return !isRoute
 	case rules.Unknown:
-		return a.Effect == rules.AnyEffect || chain == rules.Route && (a.Effect == rules.WritesMark ||
+		return isRoute && (a.Effect == rules.WritesMark ||
 			a.Effect == rules.WritesHeader && a.State == rules.RoutedHeader)
 	}
 	return false

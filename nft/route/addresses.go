@@ -18,7 +18,7 @@ import (
 // whether a pod has IPv6 (net.InterfaceAddrs in its tools/istio-iptables/pkg/config). Addresses
 // omits [rules.PassthroughIPv6] too, because a redirection adds it to pods without IPv6.
 func Addresses(ns *netns.NS) ([]netip.Addr, error) {
-	addrs, err := allAddresses(ns)
+	addrs, err := AllAddresses(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -28,8 +28,8 @@ func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 	}), nil
 }
 
-// allAddresses returns all addresses of the namespace's interfaces.
-func allAddresses(ns *netns.NS) (addrs []netip.Addr, err error) {
+// AllAddresses returns all addresses of the namespace's interfaces, in the order of [Addresses].
+func AllAddresses(ns *netns.NS) (addrs []netip.Addr, err error) {
 	err = ns.Do(func() (err error) {
 		addrs, err = listAll("addresses", listAddresses)
 		return err

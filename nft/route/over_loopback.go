@@ -88,7 +88,7 @@ func lookedUpByPlainRules(policyRules []foundRule) map[localRoute]bool {
 // ownAddresses returns the addresses of the interfaces. They include an IPv6 address while the
 // kernel checks that it is unique, and has not added its route to the table local.
 func ownAddresses(ns *netns.NS) (map[netip.Addr]bool, error) {
-	addresses, err := allAddresses(ns)
+	addresses, err := AllAddresses(ns)
 	return setOf(addresses), err
 }
 

@@ -9,9 +9,11 @@ import (
 // Bypass returns the packets that the desired ruleset redirects to a proxy, and that the live
 // ruleset neither drops nor delivers to the same port of this host by the same method (REDIRECT or
 // TPROXY). It also returns the later packets of connections whose first packet the desired ruleset
-// redirects, if the live ruleset neither drops them nor leaves them to the connection. Packets that
-// the desired ruleset does not redirect are ignored. The result is valid for all packets except
-// rare ones, such as packets of sockets that are bound to an interface.
+// redirects, if the live ruleset neither drops them nor leaves them to the connection, and packets
+// that the desired ruleset does not redirect, if the live ruleset translates them to a destination
+// to which the desired ruleset redirects. Other packets that the desired ruleset does not redirect
+// are ignored. The result is valid for all packets except rare ones, such as packets of sockets that
+// are bound to an interface.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is
@@ -70,7 +72,26 @@ func (s *space) compareBypass(left, right *walk) comparison {
 			}
 		}
 	}
-	unknown := s.or(unknownLeft, s.and(unknownRight, s.unite(captured)))
+	toProxy, proxyPorts := s.unite(captured), portsOfProxy(left.rs)
+	for i := range rights.list {
+		r := &rights.list[i]
+		readdressed := s.and(r.packets, s.translatedToCaptured(r, toProxy, proxyPorts))
+		for _, l := range lefts.list {
+			packets := s.and(readdressed, l.packets)
+			if packets == none || l.dropped || l.isCaptured() {
+				continue
+			}
+			s.meter.alloc(differenceSize)
+			c.differences = append(c.differences, difference{
+				packets: packets, describable: packets, left: l, right: *r,
+			})
+			differing = append(differing, packets)
+		}
+	}
+	unknown := s.or(unknownLeft, s.and(unknownRight, toProxy))
+	if rest := s.minus(unknownRight, unknown); rest != none {
+		unknown = s.or(unknown, s.and(rest, s.captureOfOtherDestination(toProxy)))
+	}
 	s.divideByUnknowns(&c, s.unite(differing), unknown, s.randomMatchesOfOneSide(left, right))
 	return c
 }

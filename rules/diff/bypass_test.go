@@ -1,6 +1,7 @@
 package diff_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -235,7 +236,111 @@ func TestBypassOfLaterPackets(t *testing.T) {
 	}
 }
 
-// checkBypass adds the foreign chain to a ruleset. want is a part of the rule by which packets of
+// TestBypassByAnotherDestination combines foreign rules with rulesets that redirect all packets
+// except packets to the host itself, and packets to some ports. The foreign rules translate packets
+// that are not redirected.
+func TestBypassByAnotherDestination(t *testing.T) {
+	onLoopback := rules.MatchInterface{
+		Out: true, Names: []rules.InterfaceName{{Name: "lo"}},
+	}
+	outbound := ruleset(base(rules.NAT, rules.Output, -100,
+		when(rules.Return, tcp, onLoopback), when(rules.Return, tcp, toPort(5432)),
+		when(redirect(15001), tcp)))
+	inbound := ruleset(natIn(when(rules.Return, tcp, toPort(15008)), when(redirect(15006), tcp)))
+	anything := rules.Unknown{Text: "anything"}
+	natOut := func(list ...rules.Rule) rules.Chain {
+		return base(rules.NAT, rules.Output, -90, list...)
+	}
+	afterNATIn := func(list ...rules.Rule) rules.Chain {
+		return base(rules.NAT, rules.Prerouting, -90, list...)
+	}
+	dnat := func(address string, port uint16) rules.Action {
+		return rules.DNATTo{Addr: netip.MustParseAddr(address), Port: port}
+	}
+	const own = "10.244.1.5/32" // see checkBypass
+	for _, row := range []struct {
+		name            string
+		own             rules.Ruleset
+		others          rules.Chain
+		want, undecided string // see checkBypass
+	}{
+		{
+			name: "from the host to another host", own: outbound,
+			others: natOut(when(dnat("192.0.2.1", 0), tcp, to(own))), want: "dnat ip to 192.0.2.1",
+		},
+		{
+			name: "from a loopback address to another host", own: outbound,
+			others: natOut(when(dnat("192.0.2.1", 80), tcp, to("127.0.0.1/32"))), want: "dnat ip to 192.0.2.1:80",
+		},
+		{
+			name: "from the host to a range of hosts", own: outbound,
+			others: natOut(when(rules.DNATTo{
+				Addr: netip.MustParseAddr("192.0.2.1"), LastAddr: netip.MustParseAddr("192.0.2.9"),
+			}, tcp, to(own))),
+			want: "dnat ip to 192.0.2.1-192.0.2.9",
+		},
+		{
+			name: "from the host to itself", own: outbound,
+			others: natOut(when(dnat("10.244.1.5", 81), tcp, to("127.0.0.11/32"))),
+		},
+		{
+			name: "from the host to another port of itself", own: outbound,
+			others: natOut(when(redirect(81), tcp, to(own))),
+		},
+		{
+			name: "from another address that is not sent over lo", own: outbound,
+			others: natOut(when(dnat("192.0.2.1", 0), tcp, to("10.96.0.1/32"))),
+		},
+		{
+			name: "from an excluded port to another one", own: outbound,
+			others: natOut(when(rules.DNATPort{Port: 80}, tcp, toPort(5432))), want: "dnat to :80",
+		},
+		{
+			name: "from an excluded port to the same port of another host", own: outbound,
+			others: natOut(when(dnat("192.0.2.1", 0), tcp, to("198.51.100.1/32"), toPort(5432))),
+		},
+		{
+			name: "packets of another protocol", own: outbound,
+			others: natOut(when(dnat("192.0.2.1", 0), protocol(rules.UDP), to(own))),
+		},
+		{
+			name: "an unknown expression for first packets", own: outbound,
+			others:    base(rules.Route, rules.Output, 0, when(anything, tcp, to(own))),
+			undecided: "anything",
+		},
+		{
+			name: "an unknown expression for later packets", own: outbound,
+			others: base(rules.Route, rules.Output, 0, when(anything, tcp, to(own),
+				rules.MatchState{States: rules.States(rules.Established)})),
+		},
+		{
+			name: "inbound, from an excluded port to another one", own: inbound,
+			others: afterNATIn(when(redirect(80), tcp, toPort(15008))), want: "redirect to :80",
+		},
+		{
+			name: "inbound, from an excluded port to a transparent listener", own: inbound,
+			others: mangleIn(rules.Rule{
+				Matches: []rules.Match{tcp, toPort(15008)},
+				Actions: []rules.Action{rules.TProxy{Port: 80}, rules.Accept},
+			}),
+			want: "tproxy to :80",
+		},
+		{
+			name: "inbound, from an excluded port to the proxy", own: inbound,
+			others: afterNATIn(when(redirect(15006), tcp, toPort(15008))),
+		},
+		{
+			name: "inbound, from an excluded port to another host", own: inbound,
+			others: afterNATIn(when(dnat("192.0.2.1", 80), tcp, toPort(15008))),
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			checkBypass(t, row.own, row.others, row.want, row.undecided)
+		})
+	}
+}
+
+// checkBypass adds the foreign chain to a ruleset of the host 10.244.1.5. want is a part of the rule by which packets of
 // the ruleset's own traffic bypass the proxy, empty for no bypass. undecided is a part of the
 // undecided condition's text, empty if nothing is undecided.
 func checkBypass(t *testing.T, own rules.Ruleset, others rules.Chain, want, undecided string) {
@@ -244,7 +349,9 @@ func checkBypass(t *testing.T, own rules.Ruleset, others rules.Chain, want, unde
 	live.Tables = append([]rules.Table{{
 		Family: rules.IPv4, Name: "others", Chains: []rules.Chain{others},
 	}}, own.Tables...)
-	r := diff.Bypass(own, live, diff.Options{})
+	r := diff.Bypass(own, live, diff.Options{
+		HostAddresses: []netip.Addr{netip.MustParseAddr("10.244.1.5")},
+	})
 	decided := ""
 	for _, c := range r.Classes {
 		if c.Outcome.Right.Decided != nil {

@@ -229,6 +229,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	otherMemory := d.meter.memory - keptMemory()
 	s := newSpace(f, h, d.interfaces, shared)
 	s.withoutAddress = allIf(scope.withoutAddress)
+	s.hostAddresses = d.options.HostAddresses
 	s.translations, s.untracked = scope.translations, scope.untracked
 	s.kernelPackets = scope.kernelPackets
 	s.shared, s.cgroups, s.runLists = d.shared, d.cgroups, &d.runLists

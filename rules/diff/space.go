@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -35,6 +36,8 @@ type space struct {
 	ranges map[rangesKey]set
 	// byNames caches the results of interfaceNamed.
 	byNames map[nameListKey]set
+	// hostAddresses is [Options.HostAddresses].
+	hostAddresses []netip.Addr
 	// translations reports that the space has packets of connections whose address or port was
 	// translated earlier.
 	translations bool
