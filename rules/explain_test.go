@@ -581,10 +581,15 @@ func TestAssumedPropertiesOfTheHost(t *testing.T) {
 		"a socket that the packet states": {
 			[]rules.Rule{when(rules.Drop, rules.MatchSocket{})}, in + " transparent-socket", nil,
 		},
+		"the receiver that the packet states does not matter at output": {
+			[]rules.Rule{when(rules.Drop, rules.MatchSocket{Kind: rules.NFTSocket})},
+			"out tcp 10.244.1.5:1 > 10.96.0.1:443 transparent-socket",
+			[]string{"the socket that sends the packet is transparent: no"},
+		},
 		"another match of the rule fails": {[]rules.Rule{when(rules.Drop, udp, path)}, in, nil},
 		"the rule is not reached":         {[]rules.Rule{do(rules.Accept), when(rules.Drop, path)}, in, nil},
 	} {
-		rs := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0, tc.rules...))
+		rs := ruleset(rules.Inet, base(rules.Filter, packet(tc.packet).Hook, 0, tc.rules...))
 		if got := diff.Explain(&rs, packet(tc.packet)).Assumed; !slices.Equal(got, tc.want) {
 			t.Errorf("%s: Assumed is %q, want %q", name, got, tc.want)
 		}

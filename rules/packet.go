@@ -50,10 +50,13 @@ type Packet struct {
 	SourceType, DestinationType AddrType
 	// NoReversePath reports that the host does not route to the source over InInterface.
 	NoReversePath bool
-	// TransparentSocket reports that the host has a transparent socket for the packet, which all
-	// kinds of lookup find. The match socket of xtables without --nowildcard does not find a
+	// TransparentSocket reports that the host has a transparent socket that receives the packet, which
+	// all kinds of lookup find. The match socket of xtables without --nowildcard does not find a
 	// listener for all addresses (socket_match in net/netfilter/xt_socket.c).
 	TransparentSocket bool
+	// TransparentSender reports that the socket that sends the packet is transparent
+	// (IP_TRANSPARENT). A packet of a closed socket has no Owner.
+	TransparentSender bool
 	// Copy reports that the packet is the copy of a multicast or broadcast packet that this host
 	// has sent and receives itself.
 	Copy bool
@@ -256,6 +259,9 @@ func (p Packet) String() string {
 	}
 	if p.TransparentSocket {
 		b.WriteString(" transparent-socket")
+	}
+	if p.TransparentSender {
+		b.WriteString(" transparent-sender")
 	}
 	if p.Copy {
 		b.WriteString(" copy")

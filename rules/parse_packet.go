@@ -14,7 +14,8 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 	` [uid N] [gid N] [no-socket] [kernel-socket] [mark N] [ctmark N]` +
 	` [state new|established|related|invalid|untracked] [reply] [status LIST]` +
 	` [flags LIST|none] [icmp TYPE[/CODE]] [no-listener] [missing-listeners LIST]` +
-	` [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [copy] [bound]`
+	` [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [transparent-sender] [copy]` +
+	` [bound]`
 
 // ParsePacket parses a packet from text such as
 //
@@ -182,6 +183,8 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 		p.NoReversePath = true
 	case "transparent-socket":
 		p.TransparentSocket = true
+	case "transparent-sender":
+		p.TransparentSender = true
 	case "copy":
 		p.Copy = true
 	case "bound":
@@ -248,6 +251,8 @@ func (p *Packet) checkOptions(o packetOptions) []error {
 	require(o.hasState || !p.isICMPv6Redirect(), "the state of an ICMPv6 redirect is needed: "+
 		"state related if Linux 6.2 or later knows the connection of the packet that it quotes, "+
 		"or state invalid")
+	require(!p.TransparentSender || isOutgoing,
+		"transparent-sender applies only to outgoing packets")
 	require(!p.Copy || !isOutgoing, "copy applies only to incoming packets")
 	require(!p.Bound || isOutgoing && !o.socketless,
 		"bound applies only to outgoing packets of a socket")

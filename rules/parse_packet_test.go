@@ -196,6 +196,10 @@ func TestParsePacketRejects(t *testing.T) {
 		{"an impossible device", good + " dev a/b", `dev "a/b" is not the name of an interface`},
 		{"an owner of an incoming packet", good + " uid 0", "apply only to outgoing packets"},
 		{"a socket of an incoming packet", good + " no-socket", "apply only to outgoing packets"},
+		{
+			"a transparent sender of an incoming packet", good + " transparent-sender",
+			"transparent-sender applies only to outgoing packets",
+		},
 		{"an outgoing copy", "out udp 10.1.1.1:1 > 224.0.0.1:80 copy", "copy applies only to incoming packets"},
 		{"an unknown state", good + " state NEW", `state "NEW" is not one of new, established`},
 		{"an unknown flag", good + " flags syn,xyz", `flag "xyz" is not one of fin, syn`},

@@ -87,6 +87,7 @@ func (g *Generator) setHook(p *rules.Packet, h rules.Hook) {
 	case h == rules.Prerouting && p.Hook != rules.Prerouting && !p.Source.Addr().IsLoopback() &&
 		!p.Destination.Addr().IsLoopback() && p.Owner != nil && !g.oneIn(4):
 		p.Hook, p.OutInterface, p.Owner, p.Bound = rules.Prerouting, "", nil, false
+		p.TransparentSender = false
 		p.InInterface = draw(g, interfaces...)
 	}
 }

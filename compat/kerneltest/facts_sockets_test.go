@@ -185,6 +185,39 @@ func socketFacts() (list factList) {
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "socket transparent 1 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
+	readsTransparent := chains(rules.Inet,
+		[]string{base("filter", "output", "-150"), "socket transparent 1 meta mark set meta mark or 9"},
+		[]string{mangleNFT, "socket transparent 1 meta mark set meta mark or 0x10"},
+	)
+	fromTransparent := with(outgoing, func(p *rules.Packet) { p.TransparentSender = true })
+	list.add(diff.SocketMatchReadsSender, "nft: at output, a packet of a transparent socket matches",
+		rulesetOf(readsTransparent), fromTransparent,
+		"to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
+	)
+	list.add(diff.SocketMatchReadsSender, "nft: at output, a packet of another socket does not match",
+		rulesetOf(readsTransparent), outgoing,
+		"to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
+	)
+	list.add(diff.SocketMatchReadsSender,
+		"nft: the sender of a packet on lo is transparent, and not its receiver",
+		rulesetOf(readsTransparent),
+		with(out(0, rules.TCP, "10.244.1.5:1000", "10.244.1.5:80"), func(p *rules.Packet) {
+			p.OutInterface, p.TransparentSender = "lo", true
+		}), "to 10.244.1.5:80 mark 0x9 connection mark 0x0 zone 0",
+	)
+	list.add(diff.SocketMatchReadsSender,
+		"nft: the receiver of a packet on lo is transparent, and not its sender",
+		rulesetOf(readsTransparent),
+		with(out(0, rules.TCP, "10.244.1.5:1000", "10.244.1.5:15006"), func(p *rules.Packet) {
+			p.OutInterface, p.TransparentSocket = "lo", true
+		}), "to 10.244.1.5:15006 mark 0x10 connection mark 0x0 zone 0",
+	)
+	list.add(diff.SocketMatchReadsSender, "nft: at output, a packet without a socket does not match",
+		rulesetOf(readsTransparent),
+		with(outgoing, func(p *rules.Packet) {
+			p.Owner, p.State, p.TransparentSocket = nil, rules.Untracked, true
+		}), "to 10.9.9.9:80 mark 0x0 untracked",
+	)
 	list.add(diff.TProxyIgnoresState,
 		"nft: tproxy in raw selects the listener for a packet that is invalid there",
 		rulesetOf(chains(rules.Inet, []string{

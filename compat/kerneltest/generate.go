@@ -282,13 +282,15 @@ func (g *Generator) packet() rules.Packet {
 		p.Mark = draw(g, packetMarks...)
 	}
 	g.drawState(&p)
+	p.TransparentSender = p.Hook == rules.Output && g.oneIn(6)
 	if p.Hook == rules.Output && from.Is4() && g.oneIn(12) {
 		p.Bound, p.OutInterface = true, draw(g, "eth0", "eth1")
 	}
-	if p.Hook == rules.Output && g.oneIn(6) && !from.IsLoopback() && to != netip.IPv6Loopback() {
+	if p.Hook == rules.Output && g.oneIn(6) && !from.IsLoopback() && to != netip.IPv6Loopback() &&
+		!isOfUnknownState(&p) {
 		// Send the packet without a socket, as an untracked copy (see [observerTables]).
 		p.Owner, p.State, p.Status, p.ConntrackMark, p.Reply = nil, rules.Untracked, 0, 0, false
-		p.Bound = false
+		p.Bound, p.TransparentSender = false, false
 	}
 	return p
 }

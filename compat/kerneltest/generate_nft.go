@@ -305,8 +305,11 @@ func (d *nftDraw) unusualMatch() string {
 		"meta random < 0x7fffffff", "ip length 100-200",
 		"quota 1 mbytes", "meta time > 5", "rt classid 1",
 	}
+	if !d.isPostrouting() {
+		list = append(list, "socket transparent 1")
+	}
 	if d.isPrerouting() {
-		list = append(list, "socket transparent 1", "socket mark 5", "fib saddr . iif oif missing",
+		list = append(list, "socket mark 5", "fib saddr . iif oif missing",
 			"fib saddr . iif oif exists", "socket wildcard 0")
 	}
 	return draw(d.Generator, list...)

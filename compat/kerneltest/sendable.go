@@ -25,12 +25,11 @@ func (n *Network) CheckSendable(p *rules.Packet) error {
 		p.OutInterface != outInterface(p.Destination.Addr(), 0)):
 		return unsendable("without a socket, but not untracked, or not by the interface " +
 			outInterface(p.Destination.Addr(), 0) + " of packets without a mark")
-	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
-		InitialState(p) == rules.Untracked:
-		// The model takes an untracked packet of neighbor discovery for one that conntrack leaves
-		// untracked, not for one that is untracked when it enters.
+	case p.Hook == rules.Output && p.Owner == nil && isOfUnknownState(p):
 		return unsendable("without a socket, and an ICMPv6 message that conntrack does not track, " +
 			"or whose state the network does not know")
+	case p.Hook == rules.Output && p.Owner == nil && p.TransparentSender:
+		return unsendable("of a closed transparent socket")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)
 	case p.Hook == rules.Output && !p.Bound && p.OutInterface != outInterfaceOf(p):
@@ -103,4 +102,11 @@ func isICMPError(p *rules.Packet) bool {
 		return p.ICMPType >= 1 && p.ICMPType <= 4
 	}
 	return false
+}
+
+// isOfUnknownState reports whether the model may not take the packet, if it is untracked, for one
+// that is untracked when it enters: it takes neighbor discovery for packets that conntrack leaves
+// untracked.
+func isOfUnknownState(p *rules.Packet) bool {
+	return p.Protocol == rules.ICMPv6 && InitialState(p) == rules.Untracked
 }

@@ -27,6 +27,8 @@ type rawKey struct {
 	owner  rules.Owner
 	ipv6   bool
 	device string // if not empty, the interface to which the socket is bound
+	// transparent reports that the socket has the option IP_TRANSPARENT.
+	transparent bool
 }
 
 // rawSocket returns a socket of the pod that sends packets with their headers. It creates the
@@ -54,6 +56,13 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 		}
 		if k.device != "" {
 			err = os.NewSyscallError("SO_BINDTODEVICE", unix.BindToDevice(fd, k.device))
+		}
+		if k.transparent {
+			level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+			if k.ipv6 {
+				level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+			}
+			err = errors.Join(err, unix.SetsockoptInt(fd, level, option, 1))
 		}
 		return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1))
 	})
@@ -110,7 +119,7 @@ func (d *device) writeFrame(packet []byte, mark uint32, kind uint16) error {
 // writeRaw sends an IP packet from a socket of the pod.
 func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 	to := p.Destination.Addr()
-	k := rawKey{owner: *p.Owner, ipv6: to.Is6()}
+	k := rawKey{owner: *p.Owner, ipv6: to.Is6(), transparent: p.TransparentSender}
 	if p.Bound {
 		k.device = p.OutInterface
 	}

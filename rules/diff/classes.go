@@ -104,6 +104,8 @@ func (s *space) setHostFields(b box, p *rules.Packet) {
 			p.NoReversePath = !l.value
 		case strings.HasPrefix(key, socketKey):
 			p.TransparentSocket = l.value
+		case key == senderKey:
+			p.TransparentSender = l.value
 		case key == boundKey:
 			p.Bound = l.value
 		case strings.HasPrefix(key, listenerKey) && l.value:

@@ -66,6 +66,7 @@ const (
 	KernelSocketHasNoOwner
 	SocketMatchRestoresMark
 	SocketMatchLooksUpReceiver
+	SocketMatchReadsSender
 
 	MarkChangeReroutes
 	MarkChangeReroutesLoopback
@@ -429,6 +430,12 @@ var factTexts = [...]factText{
 		"SocketMatchLooksUpReceiver",
 		"at prerouting, the socket expression of nft looks up the socket that receives the packet, " +
 			"unless tproxy assigned one, and reads the flag or the cgroup of this socket",
+		"nft_socket_eval and nft_socket_do_lookup in net/netfilter/nft_socket.c",
+	},
+	SocketMatchReadsSender: {
+		"SocketMatchReadsSender",
+		"at output, the socket expression of nft reads the socket that sends the packet, and looks " +
+			"up no other socket",
 		"nft_socket_eval and nft_socket_do_lookup in net/netfilter/nft_socket.c",
 	},
 	MarkChangeReroutes: {

@@ -163,6 +163,8 @@ func (d dice) near(p rules.Packet) rules.Packet {
 			p.Flags = other.Flags
 		case 8:
 			p.Owner = other.Owner
+			p.TransparentSocket = other.TransparentSocket
+			p.TransparentSender = p.Hook == rules.Output && other.TransparentSender
 		case 9:
 			p.Mark ^= 1 << d.number("bit", 31)
 		}

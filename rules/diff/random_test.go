@@ -126,6 +126,10 @@ func (d dice) match() rules.Match {
 				Text: fmt.Sprint("xt strange ", d.number("unknown", 2)), Effect: rules.Reads,
 			}
 		}
+	case 11:
+		if d.yes("socket") {
+			return rules.MatchSocket{Kind: pick(d, "kind", rules.NFTSocket, "")}
+		}
 	}
 	name := rules.InterfaceName{
 		Name: pick(d, "name", "lo", "eth0", "eth", "l", "net1"), Prefix: d.yes("prefix"),
@@ -244,11 +248,12 @@ func (d dice) packet() rules.Packet {
 		p.ConntrackMark = pick(d, "connection mark", someMarks...)
 	}
 	name := pick(d, "interface", someNames...)
+	p.TransparentSocket = d.yes("transparent socket")
 	if p.Hook == rules.Prerouting {
 		p.InInterface = name
 		return p
 	}
-	p.OutInterface = name
+	p.OutInterface, p.TransparentSender = name, d.yes("transparent sender")
 	if d.yes("socket") {
 		p.Owner = &rules.Owner{UID: pick(d, "uid", someIDs...), GID: pick(d, "gid", someIDs...)}
 	}

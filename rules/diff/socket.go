@@ -6,11 +6,26 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// socketFound returns the packets for which the match finds a transparent socket.
+// socketFound returns the packets for which the match finds a transparent socket: at output, where
+// only nft has such a match, the socket of the sender (SocketMatchReadsSender), and otherwise the
+// socket that receives the packet.
 func (s *space) socketFound(m rules.MatchSocket, v *view) set {
+	if m.Kind == rules.NFTSocket && s.hook == rules.Output && !v.loopbackArrival {
+		hasSocket := s.or(s.or(s.hasUserSocket, s.hasKernelSocket), s.mayHaveClosedSocket())
+		return s.and(hasSocket, s.variable(variable{
+			key: senderKey, text: "whether the socket that sends the packet is transparent",
+		}))
+	}
 	return s.lookedUp(variable{
 		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
 	}, v)
+}
+
+// mayHaveClosedSocket returns the packets without an owner that a closed socket may have sent. Such
+// a socket has no owner, but sends the rest of its data and retransmits packets.
+func (s *space) mayHaveClosedSocket() set {
+	return s.and(s.is(user, value{}), s.or(s.tcp, s.or(s.is(protocol, number(rules.SCTP)),
+		s.is(protocol, number(rules.DCCP)))))
 }
 
 // lookedUp returns the packets for which a fact about the socket is true that the kernel looks up

@@ -2,6 +2,7 @@ package diff_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -186,6 +187,81 @@ func TestCgroupOfTheReceiver(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			if r := decide(row.left, row.right); r.StrictVerdict() != row.want {
 				t.Errorf("verdict %s, want %s", r.StrictVerdict(), row.want)
+			}
+		})
+	}
+}
+
+// TestSocketsOfSenderAndReceiver verifies that a decision does not assume that both sockets of a
+// packet on lo are transparent or neither is: nft reads the sender at output, and looks up the
+// receiver at prerouting.
+func TestSocketsOfSenderAndReceiver(t *testing.T) {
+	transparent := rules.MatchSocket{Kind: rules.NFTSocket}
+	onLoopback := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
+	withoutSocket := rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{{Last: 1<<32 - 1}}}
+	out := func(list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, rules.Output, 0, list...)
+	}
+	in := func(list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, rules.Prerouting, 0, list...)
+	}
+	dropTranslated := when(rules.Drop, rules.MatchState{States: rules.States(rules.SNAT, rules.DNAT)})
+	fromTransparent := out(dropTranslated, when(rules.Accept, transparent), when(rules.Drop))
+	toOther := in(when(rules.Accept, onLoopback, transparent), when(rules.Drop, onLoopback))
+	for _, row := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+		witness     string // the end of the first witness
+	}{
+		{
+			"packets to other sockets are dropped", ruleset(fromTransparent, toOther),
+			ruleset(fromTransparent), diff.Different, " transparent-sender",
+		},
+		{
+			"packets of transparent sockets to transparent sockets",
+			ruleset(fromTransparent, in(when(rules.Drop, onLoopback, transparent))),
+			ruleset(fromTransparent), diff.Different, " transparent-socket transparent-sender",
+		},
+		{
+			"packets of transparent sockets", ruleset(out(when(rules.Drop, transparent))), ruleset(),
+			diff.Different, " transparent-sender",
+		},
+		{
+			"packets of closed TCP sockets",
+			ruleset(out(when(rules.Drop, transparent, tcp, withoutSocket))), ruleset(),
+			diff.Different, " no-socket transparent-sender",
+		},
+		{
+			"UDP packets without a socket",
+			ruleset(out(when(rules.Drop, transparent, protocol(rules.UDP), withoutSocket))),
+			ruleset(), diff.Equivalent, "",
+		},
+		{
+			"the same rules", ruleset(fromTransparent, toOther), ruleset(fromTransparent, toOther),
+			diff.Equivalent, "",
+		},
+		{
+			"two priorities", ruleset(out(when(rules.Drop, transparent))),
+			ruleset(base(rules.Filter, rules.Output, -300, when(rules.Drop, transparent))),
+			diff.Equivalent, "",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := decide(row.left, row.right)
+			if r.StrictVerdict() != row.want {
+				t.Fatalf("verdict %s, want %s: %v", r.StrictVerdict(), row.want, classes(r))
+			}
+			if len(r.Classes) == 0 {
+				return
+			}
+			p := r.Classes[0].Witness
+			if !strings.HasSuffix(p.String(), row.witness) {
+				t.Errorf("witness %s, want one that ends with %q", p, row.witness)
+			}
+			left, right := diff.Explain(&row.left, p).Outcome, diff.Explain(&row.right, p).Outcome
+			if left.Same(right) || isUndecided(left) || isUndecided(right) {
+				t.Errorf("the witness %s has the outcomes %s and %s", p, left, right)
 			}
 		})
 	}

@@ -99,6 +99,7 @@ const (
 	copyKey            = "copy of a sent packet"
 	routeByLoopbackKey = "route by lo"
 	listenerKey        = "missing listener "
+	senderKey          = "transparent sender"
 	toHostKey          = "translated to this host"
 )
 
@@ -112,6 +113,8 @@ func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 		return !p.NoReversePath, !p.NoReversePath || !strings.Contains(key, "loose")
 	case strings.HasPrefix(key, socketKey):
 		return p.TransparentSocket, true
+	case key == senderKey:
+		return p.TransparentSender, true
 	case key == boundKey:
 		return p.Bound, true
 	case strings.HasPrefix(key, listenerKey):
@@ -130,7 +133,8 @@ func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 // it.
 func (p *onePacket) assume(v variable, value bool) {
 	isDefault := strings.HasPrefix(v.key, reversePathKey) && !p.NoReversePath ||
-		strings.HasPrefix(v.key, socketKey) && !p.TransparentSocket
+		strings.HasPrefix(v.key, socketKey) && !p.TransparentSocket ||
+		v.key == senderKey && !p.TransparentSender
 	text := strings.TrimPrefix(v.text, yesNoPrefix) + ": no"
 	if value {
 		text = strings.TrimPrefix(v.text, yesNoPrefix) + ": yes"

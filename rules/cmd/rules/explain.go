@@ -50,9 +50,9 @@ state; the TCP flags are syn for a new connection and ack otherwise. no-listener
 transparent proxy listens. missing-listeners lists the ports, or addresses with ports such as
 127.0.0.1:15006, of tproxy rules on which none listens, although others listen. reply means the reply direction. in-address is the address of the input
 interface, to which incoming packets are redirected. If the outcome depends on a property that is
-not given, the property is reported as not known. Without no-reverse-path and transparent-socket, the
-route to the source is assumed to use the input interface, and no transparent socket is assumed to
-exist; if rules depend on it, the assumption is printed. If the outcome depends on chance, as with a
+not given, the property is reported as not known. Without no-reverse-path, transparent-socket and
+transparent-sender, the route to the source is assumed to use the input interface, and the sockets
+that receive and send the packet are assumed not to be transparent; if rules depend on it, the assumption is printed. If the outcome depends on chance, as with a
 limit or a random number, or on a list that the rules name but do not contain, the other possible
 outcomes are listed with the conditions on which they depend.`
 
