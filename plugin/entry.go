@@ -124,9 +124,9 @@ func (e *logEntry) write(logger *zap.Logger, end time.Time, err error) {
 // report returns the report to the node agent about an ADD that ended at the time end.
 func (e *logEntry) report(end time.Time, err error) agent.Add {
 	a := e.add
-	a.Result, a.Duration = "success", max(0, end.Sub(e.start)) // the clock may be set back
+	a.Result, a.Duration = agent.AddSucceeded, max(0, end.Sub(e.start)) // the clock may be set back
 	if err != nil {
-		a.Result, a.Uncaptured = "error", nil // the pod does not start
+		a.Result, a.Uncaptured = agent.AddFailed, nil // the pod does not start
 	}
 	return a
 }

@@ -173,7 +173,7 @@ func (a *Agent) prepareServing(element []byte) {
 		Policy: func() json.RawMessage { return slices.Clone(element) },
 		Locate: a.auditor.Locate,
 		Status: func() any { return a.status() },
-		Log:    a.reporter.logPluginLine, Added: a.reporter.countAdd,
+		Log:    a.reporter.logPluginLine, Added: a.noteAdd,
 		PodFetched: a.podCache.Keep, Answered: a.reporter.countAnswer,
 		Failed: func(err error) {
 			a.options.Log.Warn("a request on the agent's socket failed", zap.Error(err))

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
 // newBypass returns the detector for pods that the runtime starts without the plugin. Its file is
@@ -40,6 +42,15 @@ func (a *Agent) bypassChanged() {
 			"pod")
 	}
 	a.updateEvents()
+}
+
+// noteAdd handles the plugin's report of an ADD. The report of a successful ADD shows that the runtime
+// called the plugin, also if the record of the ADD could not be stored.
+func (a *Agent) noteAdd(add agent.Add) {
+	a.reporter.countAdd(add)
+	if add.Result == agent.AddSucceeded && add.UID != "" {
+		a.bypass.NoteSandboxAdd(add.UID, time.Now())
+	}
 }
 
 // chainCheck returns the result of a reconciliation as a check of the chain.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
@@ -86,11 +87,13 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	)
 	for _, row := range []struct {
 		name, pod, variable, value string
+		reported                   bool // the plugin has reported an ADD
 		bypass                     bool
 	}{
-		{"the plugin is in the chain", sidecar, "CHAINED_CNI_PLUGIN", "true", true},
-		{"the plugin is not in the chain", sidecar, "CHAINED_CNI_PLUGIN", "false", false},
-		{"a pod in ambient mode", ambient, "AMBIENT_ENABLED", "true", true},
+		{"the plugin is in the chain", sidecar, "CHAINED_CNI_PLUGIN", "true", false, true},
+		{"the plugin is not in the chain", sidecar, "CHAINED_CNI_PLUGIN", "false", false, false},
+		{"the record of the ADD could not be stored", sidecar, "CHAINED_CNI_PLUGIN", "true", true, false},
+		{"a pod in ambient mode", ambient, "AMBIENT_ENABLED", "true", false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			netnstest.RequireRoot(t)
@@ -105,6 +108,14 @@ status: {phase: Running, podIP: 10.1.0.7}`
 			ready := time.Now()
 			r.until("the runtime has read the chain", func() bool { return time.Since(ready) > 6*time.Second })
 			ns, _ := tn.addNetNS()
+			if row.reported {
+				if err := tn.client().Report(protocol.Add{
+					Result: protocol.AddSucceeded, Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+					Namespace: "default", Name: "web", UID: "1",
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			tn.cacheResult("web", "1")
 			tn.Put(row.pod)
 			r.until("the pod is redirected", func() bool { return backendsWithRules(t, ns) == 1 })

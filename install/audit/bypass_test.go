@@ -18,17 +18,22 @@ import (
 // another pod.
 func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 	for name, row := range map[string]struct {
-		created time.Duration // relative to the time when the chain became complete
-		words   string
-		bypass  bool
+		created  time.Duration // relative to the time when the chain became complete
+		reported bool          // the plugin has reported its ADD
+		words    string
+		bypass   bool
 	}{
 		"the sandbox was created before the installation": {
-			-time.Minute, "before the agent found the plugin in the node's CNI chain", false,
+			-time.Minute, false, "before the agent found the plugin in the node's CNI chain", false,
 		},
 		"the sandbox was created minutes after the installation": {
-			5 * time.Minute,
+			5 * time.Minute, false,
 			"without calling the plugin, although the node's CNI chain had been complete since",
 			true,
+		},
+		"the plugin could not store the record": {
+			5 * time.Minute, true, "the plugin was called for the pod, but the record of this ADD is missing",
+			false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,6 +44,9 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				env := startTestEnv(t, nil, func(env *testEnv) {
 					env.completeChain(ready)
 					env.created = ready.Add(row.created)
+					if row.reported {
+						env.options.Bypass.NoteSandboxAdd("uid-web", env.created.Add(time.Second))
+					}
 					s = env.addSandbox(web)
 					env.put(web, running)
 				})

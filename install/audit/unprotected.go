@@ -105,14 +105,13 @@ func (r *auditRun) cause() string {
 	return r.missingRecordCause().Message
 }
 
-// missingRecordCause returns the reason why the plugin was not called for the pod, according to the
+// missingRecordCause returns the reason why the pod has no record of an ADD, according to the
 // creation time of its sandbox.
 func (r *auditRun) missingRecordCause() bypass.Cause {
-	var created time.Time
-	if r.sandbox != nil {
-		created = r.sandbox.Created
+	if r.sandbox == nil {
+		return r.Bypass.Explain("", time.Time{})
 	}
-	return r.Bypass.Explain(created)
+	return r.Bypass.Explain(r.sandbox.Pod.UID, r.sandbox.Created)
 }
 
 // noteBypass records and counts a pod that started without the plugin although the chain was
@@ -145,7 +144,7 @@ func (a *Auditor) NoteSandbox(s sandbox.Sandbox) {
 	hasRecord := slices.ContainsFunc(a.records.Of(s.Pod.UID), func(added *record.Record) bool {
 		return added.ContainerID == s.ContainerID
 	})
-	if !hasRecord && a.Bypass.Explain(s.Created).Kind == bypass.Bypassed {
+	if !hasRecord && a.Bypass.Explain(s.Pod.UID, s.Created).Kind == bypass.Bypassed {
 		a.noteBypass(s.Pod.String(), s.Pod.UID, s.Created)
 	}
 }

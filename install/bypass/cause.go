@@ -22,14 +22,15 @@ const (
 	Gap      Kind = "gap"      // the sandbox was created while the chain was incomplete
 	Bypassed Kind = "bypassed" // the sandbox was created while the chain was complete
 	Optional Kind = "optional" // the settings do not insert the plugin into the chain
+	Called   Kind = "called"   // the plugin was called; see [Detector.NoteSandboxAdd]
 	// Unknown: the creation time of the sandbox is unknown or ambiguous, or the state of the chain
 	// at that time is unknown.
 	Unknown Kind = "unknown"
 )
 
-// Explain returns the reason why a pod has no ADD of the plugin, from the creation time of its
-// sandbox, which is zero if unknown.
-func (d *Detector) Explain(created time.Time) Cause {
+// Explain returns the reason why there is no record of an ADD for the pod with the UID, from the
+// creation time of its sandbox, which is zero if unknown.
+func (d *Detector) Explain(uid string, created time.Time) Cause {
 	if d.options.Optional {
 		return Cause{
 			Optional,
@@ -45,8 +46,14 @@ func (d *Detector) Explain(created time.Time) Cause {
 		}
 	}
 	d.mu.Lock()
-	last, open := d.history.lastComplete(), d.history.open()
+	called, last, open := d.added.contains(uid, created), d.history.lastComplete(), d.history.open()
 	d.mu.Unlock()
+	if called {
+		return Cause{
+			Called, "the plugin was called for the pod, but the record of this ADD is missing, and the " +
+				"pod has no rules",
+		}
+	}
 	if open && created.After(last) && d.options.Check != nil {
 		// The chain was complete at the last check before the sandbox was created. If it is still
 		// complete now, it was complete in between.

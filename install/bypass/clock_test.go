@@ -40,7 +40,7 @@ func TestSetClock(t *testing.T) {
 				}
 				d.NoteChain(bypass.ChainCheck{At: at(shown), Complete: true, Repaired: elapsed == 0})
 			}
-			if c := d.Explain(at(row.created)); c.Kind != row.kind {
+			if c := d.Explain("", at(row.created)); c.Kind != row.kind {
 				t.Errorf("cause %s, want %s: %s", c.Kind, row.kind, c.Message)
 			}
 		})

@@ -48,7 +48,8 @@ type Detector struct {
 	// bypassedAt is current.Created, corrected if the clock was set back since; valid if current is
 	// not nil.
 	bypassedAt time.Time
-	counted    countedPods
+	counted    knownSandboxes // of bypasses
+	added      knownSandboxes // of NoteSandboxAdd
 	// lastAdd is the last argument of NoteAdd, and correctedAdd is the same time by the present
 	// clock, or zero if this is unknown.
 	lastAdd, correctedAdd time.Time
@@ -147,6 +148,7 @@ func (d *Detector) NoteChain(c ChainCheck) {
 		}
 		if step > 0 {
 			d.counted.shift(step)
+			d.added.shift(step)
 		} else {
 			d.bypassedAt = d.bypassedAt.Add(step)
 			if d.correctedAdd.After(c.At) {
@@ -223,6 +225,14 @@ func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Unlock()
 	d.notifyChanged()
 	return err
+}
+
+// NoteSandboxAdd records that the plugin has completed an ADD for a pod, at the present time by the
+// node's clock. [Detector.Explain] then needs no record of this ADD.
+func (d *Detector) NoteSandboxAdd(uid string, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.added.add(uid, now.Round(0))
 }
 
 func (d *Detector) notifyChanged() {

@@ -68,7 +68,7 @@ func TestCauseIsDecidedByTimes(t *testing.T) {
 		{at(395), bypass.Gap, nil},
 		{at(410), bypass.Bypassed, []string{"since 2026-01-01T12:06:40Z"}},
 	} {
-		got := d.Explain(row.created)
+		got := d.Explain("", row.created)
 		if got.Kind != row.kind {
 			t.Errorf("created at %s: cause %s, want %s: %s", row.created, got.Kind, row.kind, got.Message)
 		}
@@ -82,11 +82,11 @@ func TestCauseIsDecidedByTimes(t *testing.T) {
 
 func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
-	if c := d.Explain(at(0)); c.Kind != bypass.Early {
+	if c := d.Explain("", at(0)); c.Kind != bypass.Early {
 		t.Errorf("before any check: cause %+v, want early", c)
 	}
 	d.NoteChain(bypass.ChainCheck{At: at(1), Reason: "NoNetworkConfiguration"})
-	if c := d.Explain(at(2)); c.Kind != bypass.Early {
+	if c := d.Explain("", at(2)); c.Kind != bypass.Early {
 		t.Errorf("after a check of an incomplete chain: cause %+v, want early", c)
 	}
 }
@@ -99,7 +99,7 @@ func TestAPeriodBeginsAfterTheRepair(t *testing.T) {
 	for created, want := range map[int]bypass.Kind{
 		7: bypass.Early, 11: bypass.Early, 16: bypass.Bypassed, 60: bypass.Bypassed,
 	} {
-		if c := d.Explain(at(created)); c.Kind != want {
+		if c := d.Explain("", at(created)); c.Kind != want {
 			t.Errorf("created at %d s: cause %+v, want %s", created, c, want)
 		}
 	}
@@ -145,7 +145,7 @@ func TestOnlyAChainThatWasReadIsIncomplete(t *testing.T) {
 			elapsed = c.At.Sub(noon)
 			d.NoteChain(c)
 		}
-		if c := d.Explain(at(150)); c.Kind != row.kind || !strings.Contains(c.Message, row.words) {
+		if c := d.Explain("", at(150)); c.Kind != row.kind || !strings.Contains(c.Message, row.words) {
 			t.Errorf("%s: cause %+v, want %s with %q", name, c, row.kind, row.words)
 		}
 	}
@@ -159,7 +159,7 @@ func TestDroppedPeriodsAreUnknown(t *testing.T) {
 		d.NoteChain(bypass.ChainCheck{At: at(10 * i), Complete: true, Repaired: true})
 	}
 	for created, want := range map[int]bypass.Kind{15: bypass.Unknown, 10*periods - 15: bypass.Gap} {
-		if c := d.Explain(at(created)); c.Kind != want {
+		if c := d.Explain("", at(created)); c.Kind != want {
 			t.Errorf("created at %d s: cause %+v, want %s", created, c, want)
 		}
 	}
@@ -171,7 +171,7 @@ func TestNothingIsABypassIfThePluginIsOptional(t *testing.T) {
 	d := newDetector(t, bypass.Options{Optional: true})
 	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true, Repaired: true})
 	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
-	if c := d.Explain(at(50)); c.Kind != bypass.Optional ||
+	if c := d.Explain("", at(50)); c.Kind != bypass.Optional ||
 		!strings.Contains(c.Message, "chained is false") {
 		t.Errorf("cause %+v, want optional, because chained is false", c)
 	}
@@ -187,7 +187,7 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 			readings++
 			d.NoteChain(bypass.ChainCheck{At: at(20), Complete: complete, Reason: "removed"})
 		}})
-		if d.Explain(at(5)); readings != 0 {
+		if d.Explain("", at(5)); readings != 0 {
 			t.Error("Explain called Check before the first NoteChain")
 		}
 		d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true, Repaired: true})
@@ -195,7 +195,7 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 		if complete {
 			want = bypass.Bypassed
 		}
-		if c := d.Explain(at(15)); c.Kind != want || readings != 1 {
+		if c := d.Explain("", at(15)); c.Kind != want || readings != 1 {
 			t.Errorf("the chain is complete: %t; cause %v after %d readings, want %s after one",
 				complete, c, readings, want)
 		}
@@ -272,6 +272,29 @@ func TestACountedSandboxBeginsNoOtherBypass(t *testing.T) {
 		}
 		if b, _ := d.Current(); err != nil || isNew != step.isNew || b.Pods != step.pods {
 			t.Errorf("%+v: new: %t, %d pods, error %v", step, isNew, b.Pods, err)
+		}
+	}
+}
+
+// TestAReportedADDIsNoBypass covers an ADD whose record could not be stored, and a later sandbox of
+// the pod that the runtime creates without the plugin.
+func TestAReportedADDIsNoBypass(t *testing.T) {
+	d := newDetector(t, bypass.Options{})
+	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true})
+	d.NoteChain(bypass.ChainCheck{At: at(200), Complete: true})
+	d.NoteSandboxAdd("a", at(52))
+	for _, row := range []struct {
+		uid     string
+		created time.Time
+		want    bypass.Kind
+	}{
+		{"a", at(50), bypass.Called},
+		{"b", at(50), bypass.Bypassed},
+		{"a", at(150), bypass.Bypassed},
+		{"a", time.Time{}, bypass.Unknown},
+	} {
+		if c := d.Explain(row.uid, row.created); c.Kind != row.want {
+			t.Errorf("pod %s, created at %s: cause %+v, want %s", row.uid, row.created, c, row.want)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // An Add is the report of an ADD. Result, Decision, Reason, Backend and Uncaptured contain values
 // of metric labels.
 type Add struct {
-	// Result is success or error.
+	// Result is [AddSucceeded] or [AddFailed].
 	Result string `json:"result"`
 	// Decision is redirect, ambient or skip; unreadable if the pod could not be read; undecided if
 	// the call failed before the decision.
@@ -33,6 +33,12 @@ type Add struct {
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
 }
+
+// The results of an Add.
+const (
+	AddSucceeded = "success"
+	AddFailed    = "error"
+)
 
 // Reasons in addition to the reasons of package decide.
 const (
@@ -73,7 +79,7 @@ func (a *Add) Validate() error {
 				fmt.Errorf("%s: %q is not one of %q", field, text.Truncate(value, maxTextBytes), allowed))
 		}
 	}
-	checkWord("result", a.Result, "success", "error")
+	checkWord("result", a.Result, AddSucceeded, AddFailed)
 	checkWord("decision", a.Decision, Decisions()...)
 	checkWord("reason", a.Reason, Reasons()...)
 	checkWord("backend", a.Backend, "nft", "legacy", "none")
