@@ -54,6 +54,10 @@ type Live struct {
 	// LoopbackRoutes describes routes that send packets over the loopback interface
 	// ([route.OverLoopback]).
 	LoopbackRoutes []string
+	// UndeliveredLoopback describes routes that send packets to loopback addresses to another host
+	// ([route.UndeliveredLoopback]), and PrecedingLocal the policy rules that may do so
+	// ([route.PrecedingLocal]).
+	UndeliveredLoopback, PrecedingLocal []string
 	// Addresses are the addresses of all interfaces.
 	Addresses []netip.Addr
 	// LoopbackName is the name of the loopback interface. If it is not lo, rules that match the
@@ -131,6 +135,12 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 				return Live{}, err
 			}
 			if live.LoopbackRoutes, err = route.OverLoopback(ns); err != nil {
+				return Live{}, err
+			}
+			if live.PrecedingLocal, err = route.PrecedingLocal(ns); err != nil {
+				return Live{}, err
+			}
+			if live.UndeliveredLoopback, err = route.UndeliveredLoopback(ns); err != nil {
 				return Live{}, err
 			}
 			if live.Addresses, err = route.AllAddresses(ns); err != nil {

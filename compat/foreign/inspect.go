@@ -24,8 +24,10 @@ type Snapshot struct {
 	// the process ends and the kernel deletes the table.
 	hasOwnedTable bool
 	legacy        xtables.Digest // of the iptables-legacy tables
-	// loopback is the name of the loopback interface. The agent gets no event when it changes.
-	loopback string
+	// loopback is the name of the loopback interface, and undelivered describes routes to loopback
+	// addresses. The agent gets no event when they change.
+	loopback    string
+	undelivered []string
 	// routes contains the routes over lo, and addresses the addresses of the interfaces. They are
 	// compared if dependsOnRoutes is set. The agent gets no event when routes in the tables main and
 	// local, or addresses, change.
@@ -51,7 +53,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 		return t.Name == trace.Table && t.Family == rules.Inet || t.Chain(trace.Chain) != nil
 	})
 	s.hasOwnedTable = live.HasOwnedTable
-	s.loopback = live.LoopbackName
+	s.loopback, s.undelivered = live.LoopbackName, live.UndeliveredLoopback
 	s.routes, s.addresses = live.LoopbackRoutes, live.Addresses
 	s.dependsOnRoutes = reroutingStep(&live) != nil
 	s.Effect = Decide(live, desired, b)
@@ -148,9 +150,9 @@ func hasSluiceChains(t rules.Table) bool {
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
-// and the routes over it and the addresses if foreign rules may route packets again. A snapshot is never valid if the
-// inspection failed or used up its budget (Exhausted), or if the namespace has the rules of a
-// trace or a table that a process owns.
+// the routes to loopback addresses, and the routes over lo and the addresses if foreign rules may
+// route packets again. A snapshot is never valid if the inspection failed or used up its budget
+// (Exhausted), or if the namespace has the rules of a trace or a table that a process owns.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced || s.hasOwnedTable {
 		return false
@@ -167,6 +169,10 @@ func (s *Snapshot) IsValid(ns *netns.NS) bool {
 			!slices.Equal(addresses, s.addresses) {
 			return false
 		}
+	}
+	undelivered, err := route.UndeliveredLoopback(ns)
+	if err != nil || !slices.Equal(undelivered, s.undelivered) {
+		return false
 	}
 	loopback, err := route.LoopbackName(ns)
 	return err == nil && loopback == s.loopback

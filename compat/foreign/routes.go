@@ -30,12 +30,28 @@ func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
 	if step == nil {
 		return nil
 	}
-	listed := strings.Join(routes[:min(len(routes), maxClasses)], ", ")
-	if len(routes) > maxClasses {
-		listed += ", and more"
-	}
 	return []string{fmt.Sprintf("routes send packets over lo, where they are not captured, and this rule "+
-		"may route them to another host: %s: %s (%s)", OwnerOf(&live.Ruleset, step), step, listed)}
+		"may route them to another host: %s: %s (%s)", OwnerOf(&live.Ruleset, step), step, listed(routes))}
+}
+
+// listed returns the first of the texts as a list.
+func listed(texts []string) string {
+	text := strings.Join(texts[:min(len(texts), maxClasses)], ", ")
+	if len(texts) > maxClasses {
+		text += ", and more"
+	}
+	return text
+}
+
+// unknownDelivery returns a sentence if packets that the ruleset redirects to a loopback address may
+// leave the namespace.
+func unknownDelivery(live *compat.Live) []string {
+	found := slices.Concat(live.PrecedingLocal, live.UndeliveredLoopback)
+	if len(found) == 0 {
+		return nil
+	}
+	return []string{"captured packets are redirected to a loopback address, and policy rules or routes " +
+		"may send packets to this address to another host: " + listed(found)}
 }
 
 // reroutingStep returns the first foreign rule that packets of local sockets may reach and that may
