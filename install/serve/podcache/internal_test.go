@@ -1,6 +1,7 @@
 package podcache
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -70,5 +71,29 @@ func TestALongHashIsNotCached(t *testing.T) {
 		if got := len(trimmed.(*object).cached.hash); got != want {
 			t.Errorf("%d of %d bytes are cached, want %d", got, length, want)
 		}
+	}
+}
+
+// TestAWatchAfterASilentOneIsEstablishedByItsFirstEvent checks that a list by a separate request is
+// used, and that the watch that follows it does not count as established before it sends an event.
+func TestAWatchAfterASilentOneIsEstablishedByItsFirstEvent(t *testing.T) {
+	var s store
+	s.watchStarted(true)
+	if !s.isListMissing() {
+		t.Fatal("the list is not missing before Replace")
+	}
+	s.setWatchError(errListMissing)
+	s.watchEnded()
+	if err := s.Replace(nil, "1"); err != nil {
+		t.Fatal(err)
+	}
+	s.watchStarted(false)
+	if !s.isSynced() || s.isCurrent() || !errors.Is(s.watchError(), errListMissing) {
+		t.Errorf("before the first event: synced %t, current %t, error %v; want true, false, %v", s.isSynced(),
+			s.isCurrent(), s.watchError(), errListMissing)
+	}
+	s.UpdateResourceVersion("2")
+	if !s.isCurrent() || s.watchError() != nil || s.isListMissing() {
+		t.Errorf("after the first event: current %t, error %v; want true and none", s.isCurrent(), s.watchError())
 	}
 }

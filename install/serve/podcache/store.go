@@ -26,12 +26,18 @@ type store struct {
 	current bool
 	// receivesList is set while the watch sends a list, which Replace receives at its end.
 	receivesList bool
+	// isSilent is set if a watch has not sent its list. Until the API server sends an event, the next
+	// watch does not count as established.
+	isSilent bool
 	// changed, unless nil, is called after each change, with the zero name if any object may have
 	// changed.
 	changed func(name)
 }
 
-var _ cache.TransformingStore = (*store)(nil)
+var (
+	_ cache.TransformingStore      = (*store)(nil)
+	_ cache.ResourceVersionUpdater = (*store)(nil)
+)
 
 // A name identifies an object. For a namespace, the field namespace is empty.
 type name struct{ namespace, name string }
@@ -154,8 +160,26 @@ func (s *store) setWatchError(err error) (report bool) {
 func (s *store) watchStarted(sendsList bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.receivesList = sendsList; !sendsList {
+	if s.receivesList = sendsList; !sendsList && !s.isSilent {
 		s.watchErr, s.current = nil, true
+	}
+}
+
+// isListMissing reports whether the watch has not sent its list, and records this.
+func (s *store) isListMissing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isSilent = s.isSilent || s.receivesList
+	return s.receivesList
+}
+
+// UpdateResourceVersion implements [cache.ResourceVersionUpdater]. It is called after each event of
+// a watch.
+func (s *store) UpdateResourceVersion(string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isSilent {
+		s.isSilent, s.watchErr, s.current = false, nil, true
 	}
 }
 
@@ -245,7 +269,7 @@ func (s *store) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	s.objects, s.fetched, s.synced = objects, nil, true
 	if s.receivesList {
-		s.watchErr, s.current, s.receivesList = nil, true, false
+		s.watchErr, s.current, s.receivesList, s.isSilent = nil, true, false, false
 	}
 	s.mu.Unlock()
 	s.notify(name{})

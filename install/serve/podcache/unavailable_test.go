@@ -48,6 +48,56 @@ func TestUnavailableAPIServer(t *testing.T) {
 	})
 }
 
+// TestAWatchWithoutItsList checks that a watch that the API server accepts, and in which it sends no
+// list, is reported after a minute, and that the pods are then listed by another request. A pod that
+// is created meanwhile is cached when watches work again.
+func TestAWatchWithoutItsList(t *testing.T) {
+	for _, fromStart := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			env := start(t, func(s *apiservertest.Server) {
+				if fromStart {
+					s.Always(apiservertest.SilentWatches())
+				}
+			})
+			if !fromStart {
+				env.server.Always(apiservertest.SilentWatches())
+				env.server.ForgetHistory() // ends the watch, and makes the next one begin with a list
+			}
+			time.Sleep(30 * time.Second)
+			if failures := env.takeFailures(); env.Synced() == fromStart || len(failures) > 0 && fromStart {
+				t.Errorf("after 30 s: synced %t, failures %v", env.Synced(), failures)
+			}
+			env.server.Put(newPod)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if failures := env.takeFailures(); len(failures) != 1 ||
+				!strings.Contains(failures[0].Error(), "has not sent the list within 1m0s") {
+				t.Errorf("after 90 s: failures %v, want that the list is missing", failures)
+			}
+			if _, ok := env.Item("default", "new"); !ok || !env.Synced() {
+				t.Errorf("after 90 s: synced %t, cached the new pod: %t", env.Synced(), ok)
+			}
+			env.server.Put(`{metadata: {name: unlisted, uid: e}, spec: {nodeName: here}}`)
+			ref := source.Ref{Namespace: "default", Name: "unlisted", UID: "e"}
+			for _, fetched := range []bool{true, false} { // the watch counts as interrupted
+				if _, isFetched := env.pod(ref); isFetched != fetched {
+					t.Errorf("a pod that the silent watch does not report: fetched %t, want %t", isFetched, fetched)
+				}
+			}
+			env.server.Put(`{metadata: {name: later, uid: d}, spec: {nodeName: here}}`)
+			env.server.Always(apiservertest.Normal())
+			time.Sleep(12 * time.Minute) // client-go ends the silent watch after at most ten minutes
+			synctest.Wait()
+			if _, ok := env.Item("default", "later"); !ok {
+				t.Error("a later pod is not cached")
+			}
+			if err := env.Ready(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestFetchedPodsOutlastAnOutage checks that a pod that was requested while the watch was
 // interrupted is still returned when the API server is unavailable, until the next list.
 func TestFetchedPodsOutlastAnOutage(t *testing.T) {

@@ -3,6 +3,7 @@ package podcache
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +33,8 @@ const (
 	maxDelay = 5 * time.Second
 )
 
-// listTimeout is the time limit for a list, and for the start of a watch. Without a limit both
-// would wait indefinitely for a slow response. A list of the namespaces of a large cluster takes
+// listTimeout is the time limit for a list, for the start of a watch, and for the list that a watch
+// sends first. Without a limit each would wait indefinitely for a slow response. A list of the namespaces of a large cluster takes
 // seconds. If the API server does not end a watch in time, the cache ends the watch after this
 // additional time.
 const listTimeout = time.Minute
@@ -42,6 +43,10 @@ const listTimeout = time.Minute
 // minute: the list of all namespaces of the cluster is too large to be requested by every node
 // every few seconds. A namespace that is not cached is requested as a single object.
 var namespaceBackoff *wait.Backoff
+
+// errListMissing is the error of a watch that must begin with a list and does not send it.
+var errListMissing = fmt.Errorf("the API server has accepted the watch, but has not sent the list "+
+	"within %v", listTimeout)
 
 // A boundedWatch is a watch that calls end when it is stopped. The reflector stops each watch that
 // ends, also after an error, before it starts the next one.
@@ -75,6 +80,8 @@ func (c *Cache) watch(
 			c.options.WatchFailed(resource, err)
 		}
 	}
+	// listMissing is set if the last watch with a list has not sent the list.
+	var listMissing atomic.Bool
 	listWatch := &cache.ListWatch{
 		ListWithContextFunc: func(
 			ctx context.Context, o metav1.ListOptions,
@@ -90,6 +97,10 @@ func (c *Cache) watch(
 		WatchFuncWithContext: func(
 			ctx context.Context, o metav1.ListOptions,
 		) (watch.Interface, error) {
+			sendsList := o.SendInitialEvents != nil && *o.SendInitialEvents
+			if sendsList && listMissing.Swap(false) {
+				return nil, errListMissing // the reflector then requests the list without a watch
+			}
 			ctx, cancel := context.WithCancel(ctx)
 			startTimer := time.AfterFunc(listTimeout, cancel)
 			o.Watch = true
@@ -101,13 +112,25 @@ func (c *Cache) watch(
 				record(err)
 				return nil, err
 			}
-			s.watchStarted(o.SendInitialEvents != nil && *o.SendInitialEvents)
+			s.watchStarted(sendsList)
+			listTimer := time.AfterFunc(listTimeout, func() {
+				if s.isListMissing() {
+					listMissing.Store(true)
+					record(errListMissing)
+					cancel()
+				}
+			})
 			stopEndTimer := func() bool { return false }
 			if o.TimeoutSeconds != nil {
 				watchTime := time.Duration(*o.TimeoutSeconds) * time.Second
 				stopEndTimer = time.AfterFunc(watchTime+listTimeout, cancel).Stop
 			}
-			return boundedWatch{w, func() { stopEndTimer(); cancel(); s.watchEnded() }}, nil
+			return boundedWatch{w, func() {
+				listTimer.Stop()
+				stopEndTimer()
+				cancel()
+				s.watchEnded()
+			}}, nil
 		},
 	}
 	options := cache.ReflectorOptions{Name: "podcache", TypeDescription: resource, Backoff: backoff}
