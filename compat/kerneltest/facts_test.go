@@ -216,6 +216,7 @@ func TestKernelFacts(t *testing.T) {
 func TestEachFactHasAKernelTest(t *testing.T) {
 	tested := map[diff.Fact]bool{
 		diff.ConntrackPriorityTies:         true, // TestOrderAtConntracksPriorityFollowsRegistration
+		diff.InvalidIsTrackedAgain:         true, // TestInvalidPacketIsTrackedAgain
 		diff.NATPriorityTies:               true, // TestOrderAtNATsPriorityFollowsRegistration
 		diff.ExpectationFollowsMaster:      true, // TestHelpersAffectNAT
 		diff.AuthenticationHeaderIsSkipped: true, // TestOnlyLegacySkipsAuthenticationHeaders

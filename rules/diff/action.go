@@ -213,6 +213,14 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 			e.add(&e.summary.accepted, f)
 			continue
 		}
+		to := to
+		if f.retracked && to.kind == redirectTarget {
+			var others flow
+			if f, others = e.split(f, e.redirectsToLoopback()); others.packets != none {
+				e.endUndecided(action.String()+" of a packet on lo", others)
+			}
+			to.hook = rules.Output // the address of lo, as at output
+		}
 		resets, f := e.split(f, e.resets) // ResetHasConnection
 		resets.mapped = true
 		e.add(&e.summary.accepted, resets)

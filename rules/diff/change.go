@@ -102,14 +102,26 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 	// The action has no effect on packets with a connection (ZoneAfterConntrackHasNoEffect).
 	connected, others := e.split(f, e.hasConnection(&view))
 	attach := func(f flow) {
-		f.zone, f.tracking = a.Zone, cpuTemplate
-		if view.xtables {
-			f.tracking = template
+		isNew := e.or(e.is(state, number(rules.New)), e.stateIs(rules.Related))
+		attached := []flow{f}
+		if view.loopbackArrival {
+			invalid, others := e.split(f, e.stateIs(rules.Invalid))
+			invalid.assignZone(a.Zone)
+			attached = []flow{invalid, others}
+			if invalid.retracked && a.Helper != "" {
+				isNew = e.or(isNew, e.and(e.stateIs(rules.Invalid),
+					e.variable(retrackedVariable(a.Zone, "whether it begins a connection"))))
+			}
 		}
-		newConnections, others := e.split(f,
-			e.or(e.is(state, number(rules.New)), e.stateIs(rules.Related)))
-		newConnections.helper = a.Helper
-		e.add(continuing, newConnections, others)
+		for _, f := range attached {
+			f.zone, f.tracking = a.Zone, cpuTemplate
+			if view.xtables {
+				f.tracking = template
+			}
+			newConnections, others := e.split(f, isNew)
+			newConnections.helper = a.Helper
+			e.add(continuing, newConnections, others)
+		}
 	}
 	switch {
 	case others.packets == none:

@@ -247,6 +247,8 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 func (e *evaluator) connectionMark(f flow) *markBits {
 	view := e.view(&f.progress)
 	switch {
+	case view.isTrackedAgain():
+		return e.marks.unknownMark(retrackedVariable(f.retrackZone, "connection mark"))
 	case !view.hasTemplate():
 		return f.connectionMark
 	case e.marksTemplates, view.tracking == cpuTemplate:

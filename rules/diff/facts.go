@@ -20,6 +20,7 @@ const (
 	ExpectationFollowsMaster
 	NATMappingPersists
 	LoopbackKeepsConnection
+	InvalidIsTrackedAgain
 	LoopbackConfirms
 	LoopbackPassesPostrouting
 	ConntrackReassembles
@@ -175,6 +176,13 @@ var factTexts = [...]factText{
 		"a packet sent on lo is received with its conntrack entry unchanged",
 		"loopback_xmit in drivers/net/loopback.c, nf_conntrack_in in " +
 			"net/netfilter/nf_conntrack_core.c",
+	},
+	InvalidIsTrackedAgain: {
+		"InvalidIsTrackedAgain",
+		"a packet that is invalid at output has no conntrack entry: when it arrives on lo, conntrack " +
+			"runs again, in the zone that rules at prerouting assign, and may find or begin a " +
+			"connection",
+		"nf_conntrack_in in net/netfilter/nf_conntrack_core.c",
 	},
 	LoopbackConfirms: {
 		"LoopbackConfirms",

@@ -141,8 +141,11 @@ func (s *space) matchSet(match rules.Match, v *view) set {
 		return s.and(s.hasConnection(v), s.negateIf(m.Not, s.readsStatus(v, m.Status)))
 	case rules.MatchDirection:
 		isReply := s.bit(reply, 0)
-		if v.hasTemplate() {
+		switch {
+		case v.hasTemplate():
 			isReply = none
+		case v.isTrackedAgain():
+			isReply = s.trackedAgain(v, "whether it is a reply")
 		}
 		return s.and(s.hasConnection(v), s.negateIf(!m.Reply, isReply))
 	case rules.MatchAddrType:

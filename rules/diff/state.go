@@ -25,6 +25,10 @@ type progress struct {
 	headers string
 	// mapped reports that the NAT mapping is determined, so that later NAT chains do not change it.
 	mapped bool
+	// retracked reports that the packets were invalid at output and arrive on lo in another conntrack
+	// zone, retrackZone. Conntrack may find or begin a connection there (InvalidIsTrackedAgain).
+	retracked   bool
+	retrackZone uint16
 	// toLoopback reports that a changed mark routed outgoing packets back to this host. rerouted
 	// reports that such packets have arrived.
 	toLoopback, rerouted bool
@@ -186,5 +190,6 @@ func (p progress) final() progress {
 		p.tracking = tracked // conntrack has replaced it
 	}
 	p.mapped, p.toLoopback, p.leavesLoopback = false, false, false
+	p.retracked, p.retrackZone = false, 0
 	return p
 }

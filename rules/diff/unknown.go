@@ -73,6 +73,9 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 		(view.beforeConntrack || f.tracking != tracked || f.zone != 0 || f.helper != "") {
 		parts = append(parts, "connection", view.beforeConntrack, f.tracking, f.zone, f.helper)
 	}
+	if reads(rules.ConnectionInput) && f.retracked {
+		parts = append(parts, "retracked", f.retrackZone)
+	}
 	if reads(rules.ConnectionInput) && e.position.confirmed {
 		parts = append(parts, "confirmed")
 	}

@@ -30,7 +30,10 @@ type view struct {
 	skipsAuthentication bool
 
 	// The other fields are copies of the fields of progress with the same names.
-	tracking   tracking
+	tracking    tracking
+	retracked   bool
+	retrackZone uint16
+
 	target     target
 	tproxy     tproxyTarget
 	snatAction string
@@ -47,7 +50,9 @@ func (e *evaluator) view(p *progress) view {
 		leavesLoopback:      p.leavesLoopback,
 		xtables:             e.isXTables(),
 		skipsAuthentication: e.family == rules.IPv6 && e.chain.Table.XTables,
-		tracking:            p.tracking, target: p.target, tproxy: p.tproxy,
+		tracking:            p.tracking,
+		retracked:           p.retracked, retrackZone: p.retrackZone,
+		target: p.target, tproxy: p.tproxy,
 		snatAction: p.snatAction, snat: p.snat,
 	}
 }
@@ -70,6 +75,8 @@ func (s *space) hasConnection(v *view) set {
 		return none
 	case v.beforeConntrack && !v.loopbackArrival:
 		return s.carriesConnection()
+	case v.isTrackedAgain():
+		return s.trackedAgain(v, "whether it has a connection")
 	}
 	return s.connected
 }
@@ -151,6 +158,14 @@ func (s *space) readsState(v *view, isWanted func(rules.State) bool) set {
 		return s.ifElse(s.carriesConnection(), s.stateIn(isWanted),
 			s.ifElse(s.entersUntracked(), allIf(isWanted(rules.Untracked)),
 				allIf(isWanted(rules.Invalid))))
+	case v.isTrackedAgain():
+		packets := none
+		for state := rules.New; state < rules.Untracked; state++ {
+			if isWanted(state) {
+				packets = s.or(packets, s.trackedAgain(v, fmt.Sprint("state ", state)))
+			}
+		}
+		return packets
 	}
 	return s.stateIn(isWanted)
 }
@@ -160,6 +175,9 @@ func (s *space) readsState(v *view, isWanted func(rules.State) bool) set {
 func (s *space) readsStatus(v *view, bits rules.Status) set {
 	if v.hasTemplate() {
 		return allIf(v.xtables && bits&rules.StatusConfirmed != 0)
+	}
+	if v.isTrackedAgain() {
+		return s.trackedAgain(v, fmt.Sprint("status ", bits))
 	}
 	packets := allIf(v.confirmed && bits&rules.StatusConfirmed != 0)
 	for i := range fieldWidth[status] {

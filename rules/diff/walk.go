@@ -129,7 +129,8 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		if arriving = w.evaluatePostrouting(arriving, false); len(arriving) > 0 {
 			w.arriving = arriving
 			received = w.evaluateHook(
-				hookPosition{hook: rules.Prerouting, loopbackArrival: true}, arriving)
+				hookPosition{hook: rules.Prerouting, loopbackArrival: true},
+				w.retrackInvalid(arriving))
 		}
 		out = append(received, w.evaluatePostrouting(leaving, true)...)
 	}

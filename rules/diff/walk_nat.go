@@ -94,6 +94,12 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 		case f.snatAction != "": // the source is determined
 			skip(f, NATDecidesOnce)
 			continue
+		case f.retracked:
+			enters, skips := w.split(f, w.variable(
+				retrackedVariable(f.retrackZone, "whether NAT is decided")))
+			skip(skips, UntrackedSkipsNAT)
+			entering = append(entering, enters)
+			continue
 		}
 		if w.shared.hasHelper {
 			var following flow

@@ -1,0 +1,71 @@
+package diff
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// retrackInvalid sets retracked for the invalid packets of flows that arrive on lo, if a rule at
+// output assigned a zone. At prerouting conntrack uses zone 0, unless a rule assigns another one (see
+// assignZone).
+func (w *walk) retrackInvalid(in []flow) []flow {
+	var out flows
+	for _, f := range in {
+		if f.zone == 0 || f.tracking == untracked {
+			w.add(&out, f)
+			continue
+		}
+		invalid, others := w.split(f, w.stateIs(rules.Invalid))
+		invalid.setRetracked(0)
+		w.add(&out, invalid, others)
+	}
+	return out.list
+}
+
+// setRetracked marks packets as tracked again in another zone. Their NAT mapping is not determined.
+func (f *flow) setRetracked(zone uint16) {
+	f.retracked, f.retrackZone, f.mapped = true, zone, false
+}
+
+// assignZone sets retracked for invalid packets that arrive on lo if the zone is another zone than at
+// output.
+func (f *flow) assignZone(zone uint16) {
+	if zone != f.zone {
+		f.setRetracked(zone)
+		return
+	}
+	f.retracked, f.retrackZone, f.mapped = false, 0, true
+}
+
+// isTrackedAgain reports whether conntrack has tracked the packets again (see progress.retracked).
+func (v *view) isTrackedAgain() bool { return v.retracked && !v.beforeConntrack }
+
+// trackedAgain returns the retracked packets whose connection meets a condition, which is unknown.
+func (s *space) trackedAgain(v *view, condition string) set {
+	return s.variable(retrackedVariable(v.retrackZone, condition))
+}
+
+// retrackedVariable returns the variable of a condition on the connection of retracked packets.
+func retrackedVariable(zone uint16, condition string) variable {
+	return variable{
+		key: fmt.Sprint("tracked again in zone ", zone, keySeparator, condition), kind: unknownBit,
+		text: "how conntrack treats a packet that is invalid at output and arrives on lo in " +
+			"another conntrack zone",
+	}
+}
+
+// redirectsToLoopback returns the packets that a redirection of packets that arrive on lo sends to
+// 127.0.0.1 or ::1, the address of lo. Of other IPv6 packets, it drops those to an address of a scope
+// that lo has no address of (RedirectMatchesScope).
+func (s *space) redirectsToLoopback() set {
+	packets := all
+	if s.family == rules.IPv6 {
+		scoped := append([]string{linkLocalIPv6, multicastIPv6}, formerScopes[:]...)
+		for _, prefix := range scoped {
+			packets = s.minus(packets, s.matchSet(addresses(rules.Destination, prefix), &view{}))
+		}
+		packets = s.or(packets, s.matchSet(addresses(rules.Destination, loopbackIPv6), &view{}))
+	}
+	return packets
+}
