@@ -349,8 +349,16 @@ func remove() (bool, error) {
 // deleteSluiceTable deletes the Sluice table, and reports whether it existed.
 func (c *conn) deleteSluiceTable() (bool, error) {
 	table, err := c.findSluiceTable()
-	if table == nil || err != nil {
+	if err != nil {
 		return false, err
+	}
+	return c.deleteFound(table)
+}
+
+// deleteFound deletes a table that findTable has returned, and reports whether it existed.
+func (c *conn) deleteFound(table *foundTable) (bool, error) {
+	if table == nil {
+		return false, nil
 	}
 	if err := c.deleteTables(table.Table); err != nil && !errors.Is(err, unix.ENOENT) {
 		return false, err

@@ -284,10 +284,13 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 
 // findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. No
 // other request takes less time.
-func (c *conn) findSluiceTable() (*foundTable, error) {
+func (c *conn) findSluiceTable() (*foundTable, error) { return c.findTable(rules.TableName) }
+
+// findTable is like findSluiceTable for an inet table with another name.
+func (c *conn) findTable(name string) (*foundTable, error) {
 	var found *foundTable
 	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, tableFamily,
-		func(m *messages) { m.addText(unix.NFTA_TABLE_NAME, rules.TableName) },
+		func(m *messages) { m.addText(unix.NFTA_TABLE_NAME, name) },
 		func(_ uint8, a attributes) {
 			t := decodeTable(tableFamily, a)
 			found = &t
@@ -296,7 +299,7 @@ func (c *conn) findSluiceTable() (*foundTable, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explainRead(fmt.Sprintf("get table %s %s", tableFamily, rules.TableName), err)
+		return nil, explainRead(fmt.Sprintf("get table %s %s", tableFamily, name), err)
 	}
 	return found, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
@@ -37,8 +38,8 @@ func NewReceiver(size int) (*Receiver, error) {
 		// Without CAP_NET_ADMIN in the initial user namespace: at most net.core.rmem_max.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, errors.Join(os.NewSyscallError("bind", err), r.Close())
+	if err := nlmsg.Connect(fd); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -39,6 +41,7 @@ type Options struct {
 
 // A Session traces packets of one network namespace until it is closed.
 type Session struct {
+	ns     *netns.NS
 	table  *nftables.Conn
 	events *Receiver
 	unlock func() // nil if the kernel removes the table
@@ -54,7 +57,7 @@ var ErrBusy = errors.New("another trace runs in this network namespace")
 // Open starts a session in the namespace, or in the current namespace if ns is nil. It needs
 // CAP_NET_ADMIN in the user namespace that owns the network namespace.
 func Open(ns *netns.NS, o Options) (*Session, error) {
-	s := &Session{}
+	s := &Session{ns: ns}
 	if err := ns.Do(func() error { return s.open(o) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("trace packets: %w", err), s.Close())
 	}
@@ -68,10 +71,11 @@ func (s *Session) open(o Options) error {
 		return err
 	}
 	var err error
-	if s.table, err = nftables.New(nftables.AsLasting()); err != nil {
+	s.table, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(connect))
+	if err != nil {
 		return err
 	}
-	if _, err := removeLeftover(s.table); err != nil {
+	if _, err := Remove(nil); err != nil {
 		return err
 	}
 	err = s.addTable(o, nftables.TableFlagOwner)
@@ -80,7 +84,7 @@ func (s *Session) open(o Options) error {
 		if s.unlock, err = LockSession(nil); err != nil {
 			return err
 		}
-		if _, err = removeTable(s.table); err == nil {
+		if _, err = nft.RemoveUnowned(nil, Table); err == nil {
 			err = s.addTable(o, 0)
 		}
 	}
@@ -88,6 +92,15 @@ func (s *Session) open(o Options) error {
 		return ErrBusy
 	}
 	return err
+}
+
+// connect connects a socket of package nftables to the kernel.
+func connect(c *netlink.Conn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return errors.Join(raw.Control(func(fd uintptr) { err = nlmsg.Connect(int(fd)) }), err)
 }
 
 // exists reports whether the namespace has the table of a session.
@@ -210,7 +223,7 @@ func (s *Session) Close() error {
 		}
 		if s.table != nil {
 			if s.unlock != nil {
-				_, err := removeTable(s.table)
+				_, err := nft.RemoveUnowned(s.ns, Table)
 				s.closeErr = errors.Join(s.closeErr, err)
 				s.unlock()
 			}
@@ -223,19 +236,7 @@ func (s *Session) Close() error {
 // Remove removes the table that a killed session leaves on kernels without owner tables, and
 // reports whether there was such a table. It keeps the table of a running session.
 func Remove(ns *netns.NS) (removed bool, err error) {
-	err = ns.Do(func() error {
-		c, err := nftables.New()
-		if err == nil {
-			removed, err = removeLeftover(c)
-		}
-		return err
-	})
-	return removed, err
-}
-
-// removeLeftover removes the table of a killed session.
-func removeLeftover(c *nftables.Conn) (removed bool, err error) {
-	release, err := Lock(nil)
+	release, err := Lock(ns)
 	switch {
 	case errors.Is(err, ErrBusy):
 		return false, nil
@@ -243,26 +244,5 @@ func removeLeftover(c *nftables.Conn) (removed bool, err error) {
 		return false, err
 	}
 	defer release()
-	return removeTable(c)
-}
-
-// removeTable removes the table of a session, unless the table has an owner.
-func removeTable(c *nftables.Conn) (removed bool, err error) {
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
-	if errors.Is(err, unix.EINVAL) {
-		return false, nil // a kernel without nf_tables
-	}
-	if err != nil {
-		return false, fmt.Errorf("list tables: %w", err)
-	}
-	for _, t := range tables {
-		if t.Name == Table && t.Flags&nftables.TableFlagOwner == 0 {
-			c.DelTable(t)
-			if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-				return false, fmt.Errorf("remove the table %s: %w", Table, err)
-			}
-			removed = true
-		}
-	}
-	return removed, nil
+	return nft.RemoveUnowned(ns, Table)
 }
