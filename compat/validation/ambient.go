@@ -39,7 +39,8 @@ func (p *planner) planHBONE(inbound probe) {
 	t.Name = "inbound HBONE, " + familyName(inbound.packet.Family())
 	t.Expected = ""
 	t.listenerExpected = p.running
-	t.packet.Destination = inbound.control
-	t.control = netip.AddrPortFrom(inbound.control.Addr(), p.options.Redirect.InboundCapturePort)
+	pod := inbound.packet.Destination.Addr()
+	t.packet.Destination = netip.AddrPortFrom(pod, p.options.Redirect.TunnelPort)
+	t.control = netip.AddrPortFrom(pod, p.options.Redirect.InboundCapturePort)
 	p.add(t)
 }

@@ -20,7 +20,7 @@ type probe struct {
 	hint string
 	// outside is set if this process sends the probe from its own namespace, outside the pod's. If
 	// the probe does not arrive, a connection to control shows whether the network path is the
-	// cause. The rules do not capture connections to control.
+	// cause. A connection to control arrives there whether or not the rules are correct.
 	outside bool
 	control netip.AddrPort
 	// listenerExpected reports whether a listener must be at the destination.

@@ -137,6 +137,25 @@ func TestMissingRulesFailBesideARunningProxy(t *testing.T) {
 	}
 }
 
+// The proxy of a sidecar does not listen on the tunnel port. Inbound connections that bypass it must
+// fail the validation nevertheless.
+func TestInboundBypassFailsBesideARunningProxy(t *testing.T) {
+	for _, mode := range bothModes {
+		t.Run(string(mode), func(t *testing.T) {
+			pair := netnstest.NewPair(t)
+			listenLikeZtunnel(t, pair, 15001, 15006)
+			want := []string{"inbound, IPv4", "inbound, IPv6"}
+			r := validateRepeatedly(func(timeout time.Duration) Result {
+				return validate(t, pair, Options{Redirect: typical(mode), Timeout: timeout})
+			}, func(r Result) bool { return len(missingFrom(named(r, Failed), want)) == 0 })
+			if missing := missingFrom(named(r, Failed), want); len(missing) > 0 || !r.Running {
+				t.Errorf("the checks %q have not failed, want failures beside a running proxy:\n%s", missing,
+					describe(r))
+			}
+		})
+	}
+}
+
 // Without privileges the kernel still reports which socket accepted a connection.
 func TestUnprivilegedValidationFindsTheRunningProxy(t *testing.T) {
 	network := newNetwork(t, testbed.Options{})

@@ -92,7 +92,13 @@ func (p *planner) planInbound(f rules.Family) {
 	if !captured {
 		t.skip("the parameters capture no inbound connection", "")
 	}
-	t.control = netip.AddrPortFrom(podIPs[0], p.options.Redirect.TunnelPort)
+	control := p.options.Redirect.TunnelPort
+	if p.running {
+		// The proxy of a sidecar does not listen on the tunnel port. If the rules capture a connection
+		// to the port where the proxy accepts inbound connections, it arrives at this port too.
+		control = p.options.Redirect.InboundCapturePort
+	}
+	t.control = netip.AddrPortFrom(podIPs[0], control)
 	p.add(t)
 	if p.options.Ambient != nil && captured {
 		p.planHBONE(t)
