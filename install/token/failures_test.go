@@ -26,7 +26,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 		{"a token that cannot be requested", func(env *testEnv) {
 			env.project(jwt(2 * time.Hour))
 			env.server.Always(apiservertest.InternalError())
-		}, "request a token: the API server answers 500", false},
+		}, "token not published, because it cannot be checked: API server memory.test:443: it answers 500", false},
 		{"an issued token that the API server rejects", func(env *testEnv) {
 			env.server.Issue(func(int64) (string, time.Time) { return jwt(time.Hour), time.Now() })
 			env.project(jwt(2 * time.Hour))

@@ -155,13 +155,17 @@ func (o *Options) readProjected() (string, error) {
 
 // nextToken returns the token to publish: a requested token, or the projected token if requests are
 // not permitted. After any other failure of the request it returns the projected token if no token
-// is published, and otherwise an error, so that the published token stays.
+// is published, or if the API server accepts the projected token and the published one is an
+// earlier projected token, which expires soon. Otherwise it returns an error, so that the published
+// token stays.
 func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Origin, error) {
 	token, err := p.options.requestToken(ctx, projected)
 	switch {
 	case err == nil:
 		return token, Requested, nil
-	case errors.Is(err, errNotPermitted), p.content == nil:
+	case errors.Is(err, errNotPermitted), p.content == nil,
+		source.KindOf(err) != source.Unauthorized && p.Status().Origin == Projected &&
+			p.token != projected:
 		return projected, Projected, nil
 	}
 	return "", "", fmt.Errorf("request a token: %w", err)

@@ -112,6 +112,24 @@ func TestProjectedTokensAreFollowed(t *testing.T) {
 	})
 }
 
+// TestProjectedTokensAreFollowedWhileNoTokenCanBeRequested checks that a failed request does not
+// delay the projected token: the published one expires ten minutes after it was projected.
+func TestProjectedTokensAreFollowedWhileNoTokenCanBeRequested(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := start(t, nil)
+		_, first := env.published()
+		later(time.Minute)
+		env.project(jwt(time.Hour))
+		env.server.Issue(func(int64) (string, time.Time) { return "", time.Now() }) // no token
+		later(11 * time.Second)
+		_, second := env.published()
+		if s := env.Status(); first == second || s.Origin != token.Projected || s.Problem != nil ||
+			!s.Usable(time.Now()) {
+			t.Errorf("status %+v, want the second projected token", s)
+		}
+	})
+}
+
 // TestTokensAreRequestedAfterThePermissionIsGranted covers a permission to request tokens that is
 // granted after the start of the agent.
 func TestTokensAreRequestedAfterThePermissionIsGranted(t *testing.T) {
