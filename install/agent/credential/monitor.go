@@ -118,11 +118,10 @@ func (m *Monitor) RecordResponse(usedToken string, code int, err error) {
 // isAuthenticated reports whether the API server sends a reply with this code only after it has
 // authenticated the token. It sends 400, 429, 503 and 504 also before, for example while it starts
 // or when a deadline has passed (DefaultBuildHandlerChain in k8s.io/apiserver), and load balancers
-// send 5xx.
+// that cannot reach an API server send 404 and 5xx.
 func isAuthenticated(code int) bool {
 	switch code {
-	case http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
-		http.StatusUnprocessableEntity:
+	case http.StatusForbidden, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity:
 		return true
 	}
 	return code >= 200 && code < 300

@@ -202,7 +202,7 @@ func TestNoAnswerIsNoRejection(t *testing.T) {
 // balancer sends before the token is authenticated do not count as its acceptance, and do not end a
 // rejection.
 func TestErrorsBeforeAuthenticationAreNoAcceptance(t *testing.T) {
-	for _, code := range []int{302, 400, 408, 429, 500, 502, 503, 504} {
+	for _, code := range []int{302, 400, 404, 408, 429, 500, 502, 503, 504} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPod(t)
@@ -226,7 +226,7 @@ func TestErrorsBeforeAuthenticationAreNoAcceptance(t *testing.T) {
 			})
 		})
 	}
-	for _, code := range []int{200, 201, 403, 404, 409, 410, 422} {
+	for _, code := range []int{200, 201, 403, 409, 410, 422} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, _ := newPod(t).start()
