@@ -128,7 +128,7 @@ func (c *Cache) Refused() error { return c.pods.refusedError() }
 
 // Ready returns nil if pods can be read now: the watch is established, or pods can be fetched.
 func (c *Cache) Ready(ctx context.Context) error {
-	if c.Synced() && c.pods.watchError() == nil {
+	if c.Synced() && c.pods.isCurrent() {
 		return nil
 	}
 	return c.options.Fetch.Ready(ctx)

@@ -22,6 +22,10 @@ func TestUnavailableAPIServer(t *testing.T) {
 		env := start(t)
 		env.server.Always(apiservertest.InternalError())
 		env.server.ForgetHistory()
+		synctest.Wait() // the watch has ended, and the next request has not been sent
+		if err := env.Ready(t.Context()); !source.IsUnavailable(err) {
+			t.Errorf("Ready after the end of the watch: error %v, want the kind unavailable", err)
+		}
 		time.Sleep(time.Minute)
 		if _, fetched := env.pod(web); fetched {
 			t.Error("a cached pod was fetched")
