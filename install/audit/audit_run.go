@@ -36,6 +36,9 @@ type auditRun struct {
 	sandbox  *sandbox.Sandbox
 	pending  pendingEvents
 	now      time.Time // when the audit began
+	// subscribed is set if the auditor has received the events of the sandbox's network namespace
+	// since before the comparison.
+	subscribed bool
 
 	// These fields are the result; see storeResults.
 
@@ -68,6 +71,9 @@ func (a *Auditor) audit(ctx context.Context, uid string) {
 	p.pending = pendingEvents{}
 	a.mu.Unlock()
 
+	if r.pending.rules {
+		p.foreignEffect.isCurrent = false // also if this audit does not evaluate the rules
+	}
 	r.run(ctx)
 
 	if removed := a.storeResults(r); removed {

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
@@ -525,6 +527,49 @@ func TestForeignRulesAreEvaluatedAgainAfterAChangeOfRoutes(t *testing.T) {
 				s.inspected-before, env.states())
 		}
 	})
+}
+
+// TestForeignRulesAreEvaluatedAgainAfterAMissedChangeOfRoutes checks that the effect of foreign
+// rules is determined again if a change of policy routes may have been missed.
+func TestForeignRulesAreEvaluatedAgainAfterAMissedChangeOfRoutes(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		// change changes the policy routes.
+		change func(env *testEnv, s *fakeNamespace, changeRoutes func())
+	}{
+		{"without a subscription to events", func(env *testEnv, _ *fakeNamespace, changeRoutes func()) {
+			env.set(func() { env.subscribeErr = errors.New("subscribe") })
+			advance(2 * time.Minute)
+			env.set(changeRoutes)
+		}},
+		{"while the subscription failed", func(env *testEnv, _ *fakeNamespace, changeRoutes func()) {
+			env.set(func() { env.subscribeErr = errors.New("subscribe") })
+			advance(2 * time.Minute)
+			env.set(func() { changeRoutes(); env.subscribeErr = nil })
+		}},
+		{"with an event whose audit fails", func(env *testEnv, s *fakeNamespace, changeRoutes func()) {
+			env.set(func() { changeRoutes(); env.openErr = unix.EMFILE })
+			env.ruleEvents <- watch.Event{NS: s.id, Routes: true, Count: 1}
+			advance(time.Second)
+			env.set(func() { env.openErr = nil })
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					s = env.addRedirected(meshPod("web"))
+					s.generation = 7 // of nftables, so that it does not show the change
+				})
+				advance(10 * time.Minute)
+				row.change(env, s, func() { s.foreign = foreign.Effect{Bypasses: []foreign.Bypass{{Packets: "all"}}} })
+				advance(2 * time.Minute)
+				if env.states() != "1 drifted" {
+					t.Errorf("after a change of routes: %s, want 1 drifted", env.states())
+				}
+			})
+		})
+	}
 }
 
 // TestRulesWithoutARecordHaveNoKnownCause checks that differences of a pod without a record of ADD

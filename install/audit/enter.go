@@ -112,13 +112,13 @@ func (r *auditRun) watchNamespace(ns Namespace) {
 	}
 	r.mu.Unlock()
 	r.subscribed = false
-	if events == nil {
-		return
+	if events != nil {
+		err := events.Add(ns.NS())
+		r.subscribed = err == nil
+		if err != nil {
+			r.Log.Debug("cannot watch a pod's rules; the pod is audited only at the audit interval",
+				zap.Stringer("pod", r.item.Ref), zap.Error(err))
+		}
 	}
-	if err := events.Add(ns.NS()); err == nil {
-		r.subscribed = true
-	} else {
-		r.Log.Debug("cannot watch a pod's rules; the pod is audited only at the audit interval",
-			zap.Stringer("pod", r.item.Ref), zap.Error(err))
-	}
+	r.foreignEffect.isCurrent = r.foreignEffect.isCurrent && r.subscribed
 }

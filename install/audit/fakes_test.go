@@ -166,6 +166,7 @@ func (s *fakeNamespace) Check(backend compat.BackendName, want rules.Ruleset) (c
 	}
 	c := compat.Comparison{
 		Backend: backend, Differences: rules.Compare(want, got), HasRules: len(got.Tables) > 0,
+		Snapshot: compat.Snapshot{Generation: s.generation},
 	}
 	if len(c.Differences) == 0 && want.HasCounters() {
 		c.Packets = rules.PacketsByRule(want, got)
@@ -207,7 +208,7 @@ func (s fakeSubscription) Add(*netns.NS) error {
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
 	s.env.added++
-	return nil
+	return s.env.subscribeErr
 }
 func (s fakeSubscription) Close() error { return nil }
 

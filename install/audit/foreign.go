@@ -24,6 +24,9 @@ type foreignEffect struct {
 	netns       netns.ID
 	redirection redirection
 	generation  uint32
+	// isCurrent is set while no event has shown that rules or policy routes may have changed since
+	// the snapshot, and no event can have been missed. The generation does not cover policy routes.
+	isCurrent bool
 	// exhausted is set if the last decision exceeded its budget, or could not read the rules.
 	exhausted bool
 }
@@ -61,9 +64,7 @@ func (r *auditRun) inspect(
 	sameInputs := r.foreignEffect.netns == r.sandbox.ID &&
 		r.foreignEffect.redirection == r.desired.redirection &&
 		r.foreignEffect.generation == generation
-	// Without a subscription to events, only a known generation shows that nftables rules are
-	// unchanged.
-	if sameInputs && !r.pending.rules && (r.subscribed || generation != 0) {
+	if sameInputs && r.foreignEffect.isCurrent {
 		last = &r.foreignEffect.snapshot
 	}
 	exhausted, budget := r.foreignEffect.exhausted, diff.AgentBudget
@@ -73,6 +74,7 @@ func (r *auditRun) inspect(
 	r.foreignEffect = foreignEffect{
 		snapshot: ns.Foreign(rs, last, budget),
 		netns:    r.sandbox.ID, redirection: r.desired.redirection, generation: generation,
+		isCurrent: r.subscribed,
 	}
 	found := &r.foreignEffect.snapshot
 	switch r.effect = found.Verdict(); r.effect {

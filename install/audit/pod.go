@@ -65,7 +65,6 @@ type pod struct {
 	records       []*record.Record
 	desired       desiredState
 	watched       netns.ID // network namespace whose events cause audits
-	subscribed    bool     // the auditor receives events of this network namespace
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
 	// undecidedSince is the time since which no audit could decide whether traffic bypasses the

@@ -38,21 +38,22 @@ type testEnv struct {
 	*audit.Auditor
 	stop func()
 
-	mu         sync.Mutex
-	synced     bool
-	items      map[string]podcache.Item
-	objects    map[string][]byte
-	namespaces map[string]*fakeNamespace // by path
-	netnsPaths map[string]string         // the paths of the pods' namespaces, by UID
-	version    int
-	searches   int
-	inode      uint64 // of the latest namespace
-	source     sandbox.Source
-	findErr    error         // the error of searches for existing sandboxes
-	openErr    error         // the error of Open for existing sandboxes
-	created    time.Time     // of all sandboxes
-	used       time.Duration // processor time of all audits
-	afterStart func()        // called by TestLocate after the first audits, if not nil
+	mu           sync.Mutex
+	synced       bool
+	items        map[string]podcache.Item
+	objects      map[string][]byte
+	namespaces   map[string]*fakeNamespace // by path
+	netnsPaths   map[string]string         // the paths of the pods' namespaces, by UID
+	version      int
+	searches     int
+	inode        uint64 // of the latest namespace
+	source       sandbox.Source
+	findErr      error         // the error of searches for existing sandboxes
+	openErr      error         // the error of Open for existing sandboxes
+	subscribeErr error         // the error of the subscription to events of a namespace
+	created      time.Time     // of all sandboxes
+	used         time.Duration // processor time of all audits
+	afterStart   func()        // called by TestLocate after the first audits, if not nil
 	// containerID is the ID of all sandboxes that are found.
 	containerID string
 
@@ -96,6 +97,7 @@ type fakeNamespace struct {
 	checkedSince  int                // calls of CheckSince
 	checkErr      error              // the error of Check
 	inspected     int                // calls of Foreign that inspected the rules
+	generation    uint32             // generation of nftables that Check returns
 	bypassing     established.Report // the result of EndConnections
 	ended         int                // calls of EndConnections
 	open          int                // calls of Open minus calls of Close
