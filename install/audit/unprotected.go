@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -153,7 +154,8 @@ func (a *Auditor) NoteSandbox(s sandbox.Sandbox) {
 func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 	r.unrepaired.repairs.ReserveN(r.now, 1)
 	unrepairable, err := r.apply(ns, r.Backend, compat.Comparison{})
-	if err != nil || len(unrepairable) > 0 {
+	isIncomplete := errors.As(err, new(incompleteRepairError))
+	if err != nil && !isIncomplete || len(unrepairable) > 0 {
 		r.countUnprotected(repair.InPlace, metrics.Failure)
 		r.onFailedRepair()
 		reason := "the agent cannot repair these differences: " + joinDifferences(unrepairable)
@@ -165,9 +167,16 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 		r.applyPolicy(ctx, time.Time{})
 		return
 	}
-	r.countUnprotected(repair.InPlace, metrics.Success)
-	r.Metrics.Observe(metrics.RepairDuration(r.repairCause()), time.Since(r.now).Seconds())
-	r.recordEvent(reasonRepaired, r.cause()+"; the pod is redirected now"+r.endConnections(ns))
+	description := r.cause() + "; the pod is redirected now" + r.endConnections(ns)
+	if isIncomplete {
+		r.countUnprotected(repair.InPlace, metrics.Failure)
+		r.nextAuditAt = r.now.Add(errorBackoff)
+		r.recordEvent(reasonRepairFailed, description+"; but the repair is incomplete: "+err.Error())
+	} else {
+		r.countUnprotected(repair.InPlace, metrics.Success)
+		r.Metrics.Observe(metrics.RepairDuration(r.repairCause()), time.Since(r.now).Seconds())
+		r.recordEvent(reasonRepaired, description)
+	}
 	r.Log.Info("a pod that started without the plugin is redirected",
 		zap.Stringer("pod", r.item.Ref), zap.String("reason", r.cause()))
 	entry := repair.Entry{

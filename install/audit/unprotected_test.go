@@ -13,10 +13,12 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -359,6 +361,41 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 		if env.metric("sluice_repairs_total{race,delete,success}") < 2 ||
 			env.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
 			t.Errorf("counted %v, want two deletions and a failed repair", env.counted)
+		}
+	})
+}
+
+// TestAnIncompleteRepairInPlace checks that a pod whose rules were applied, although the repair
+// returned an error, counts as redirected: its connections that bypass the proxy are ended, the
+// repair is stored, and the pod is not deleted.
+func TestAnIncompleteRepairInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		env := startTestEnv(t, environment("REPAIR_DELETE_PODS=true"), func(env *testEnv) {
+			s = env.addSandbox(web)
+			s.repairErr = errors.New("iptables-legacy cannot be read")
+			s.failedRepair = compat.Result{
+				Backend: compat.BackendNFT, Result: nft.Result{Outcome: nft.Created},
+			}
+			s.duringRepair = func() {
+				env.set(func() { s.rules = rules.MustCompile(env.redirect(web)) })
+			}
+			env.put(web, broken(time.Now()))
+		})
+		kept, err := env.options.Repairs.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests := env.takeRequests()
+		if s.ended != 1 || len(kept) != 1 || env.states() != "1 redirected" ||
+			strings.Contains(requests, "delete") {
+			t.Errorf("connections ended %d times, repairs %v, %s, requests %q; want once, one repair, "+
+				"1 redirected and no deletion", s.ended, kept, env.states(), requests)
+		}
+		if len(env.events) != 1 || !strings.Contains(env.events[0].Message, "the pod is redirected now") ||
+			!strings.Contains(env.events[0].Message, "incomplete: iptables-legacy cannot be read") {
+			t.Errorf("events %+v, want one that says that the pod is redirected, with the error", env.events)
 		}
 	})
 }
