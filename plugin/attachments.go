@@ -6,6 +6,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/rules"
@@ -25,18 +27,51 @@ func (c *call) otherAttachments() []record.Record {
 }
 
 // keepIPv6Capture enables the capture of IPv6 if another attachment of the pod captures it, even if
-// this attachment has no IPv6 address. It returns the notes that still apply.
-func (c *call) keepIPv6Capture(r *rules.Redirect, notes []decide.Note) []decide.Note {
-	capturesIPv6 := func(other record.Record) bool {
-		return other.Redirect != nil && other.Redirect.IPv6
+// this attachment has no IPv6 address. It returns the notes that still apply. ns is the pod's
+// namespace; nil means the namespace of the calling thread.
+func (c *call) keepIPv6Capture(
+	ns *netns.NS, r *rules.Redirect, notes []decide.Note,
+) ([]decide.Note, error) {
+	if r.IPv6 {
+		return notes, nil
 	}
-	if r.IPv6 || !slices.ContainsFunc(c.otherAttachments(), capturesIPv6) {
-		return notes
+	if captured, err := c.othersCaptureIPv6(ns); err != nil || !captured {
+		return notes, err
 	}
 	r.IPv6 = true
 	return slices.DeleteFunc(notes, func(n decide.Note) bool {
 		return n.Kind == decide.IPv6Uncaptured
-	})
+	}), nil
+}
+
+// othersCaptureIPv6 reports whether another attachment of the pod captures IPv6. If the record of an
+// attachment cannot be read, for example because a newer plugin wrote it, the rules in the namespace
+// show this.
+func (c *call) othersCaptureIPv6(ns *netns.NS) (bool, error) {
+	capturesIPv6 := func(other record.Record) bool {
+		return other.Redirect != nil && other.Redirect.IPv6
+	}
+	if slices.ContainsFunc(c.otherAttachments(), capturesIPv6) {
+		return true, nil
+	}
+	_, unread := c.store.Others(attachmentKey(c.args))
+	if unread == nil {
+		return false, nil
+	}
+	c.entry.put(zap.NamedError("other_records_error", unread))
+	installed, err := compat.InstalledBackends(ns)
+	for _, backend := range installed {
+		rs, readErr := backend.Read(ns)
+		// The rules need this address if and only if they capture IPv6.
+		if readErr == nil && slices.Contains(rs.Routing.LoopbackAddrs, rules.PassthroughIPv6()) {
+			return true, nil
+		}
+		err = errors.Join(err, readErr)
+	}
+	if err != nil && !compat.IsLegacyTooLarge(compat.BackendNFT, err) {
+		return false, c.rulesReadError(err)
+	}
+	return false, nil
 }
 
 // shareRules copies the parameters and the backend of the new rules to the records of the other

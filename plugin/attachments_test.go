@@ -2,6 +2,8 @@ package plugin_test
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -98,6 +100,46 @@ func TestAttachmentsOfOtherPods(t *testing.T) {
 			if diff := cmp.Diff(other, r,
 				cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 				t.Errorf("the other record has changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUnreadableRecordOfAnotherAttachment checks that the rules in the namespace determine whether
+// IPv6 stays captured if the record of another attachment was written by a newer plugin, or is
+// damaged.
+func TestUnreadableRecordOfAnotherAttachment(t *testing.T) {
+	const v4, v6 = `{"address":"10.244.1.5/24"}`, `{"address":"fd00::5/64"}`
+	for name, row := range map[string]struct {
+		first, text string
+		ipv6        bool
+	}{
+		"a newer record, with IPv6":      {v6, `{"version":99}`, true},
+		"a damaged record, with IPv6":    {v6, `{`, true},
+		"a newer record, without IPv6":   {v4, `{"version":99}`, false},
+		"a damaged record, without IPv6": {v4, `{`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
+			first := newCall(t, ns)
+			second := first
+			second.ifname = "net1"
+			for c, ips := range map[*sandboxCall]string{&first: row.first, &second: v4} {
+				c.prevResult = `{"cniVersion":"1.1.0","ips":[` + ips + `]}`
+				c.stdin = c.configuration()
+			}
+			env.add(t, first)
+			file := filepath.Join(first.runDir, "attachments", first.id+":eth0.json")
+			if err := os.WriteFile(file, []byte(row.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			env.add(t, second)
+			r, err := record.In(second.runDir).Get(record.Key{ContainerID: second.id, IfName: "net1"})
+			if err != nil || r.Redirect == nil || r.Redirect.IPv6 != row.ipv6 {
+				t.Errorf("record: %+v, error %v; want IPv6 captured: %t", r.Redirect, err, row.ipv6)
+			}
+			if log := env.stderr.String(); !strings.Contains(log, "other_records_error") {
+				t.Errorf("log %s, want the error of the record", log)
 			}
 		})
 	}

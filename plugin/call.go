@@ -166,7 +166,9 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &c.config.Decide)
 	if err == nil {
-		notes = c.keepIPv6Capture(&r, notes)
+		if notes, err = c.keepIPv6Capture(ns, &r, notes); err != nil {
+			return rules.Redirect{}, err
+		}
 	}
 	c.entry.addNotes(notes)
 	if err != nil {
