@@ -29,8 +29,10 @@ func Bypass(desired, live rules.Ruleset, o Options) Result {
 		found := d.decideScope(packetScope{missingListeners: true}, rules.Output, rules.Prerouting)
 		if len(found.spaces) == 0 && mayDivertLater(d.sides.Left, d.sides.Right) {
 			d.compare = (*space).compareLater
-			later := d.decideScope(packetScope{translations: true, redirected: true, missingListeners: true},
-				rules.Output, rules.Prerouting)
+			// A process can bind a socket to an interface after the first packet.
+			later := d.decideScope(packetScope{
+				translations: true, redirected: true, boundSockets: true, missingListeners: true,
+			}, rules.Output, rules.Prerouting)
 			found.spaces = later.spaces
 			for _, u := range later.undecided {
 				if !slices.ContainsFunc(found.undecided, u.sameRule) {

@@ -75,14 +75,15 @@ func portsOfProxy(rs *rules.Ruleset) map[uint16]bool {
 }
 
 // captureOfOtherDestination returns the packets that the left side would redirect if they had
-// another destination.
+// another destination. They include packets to other hosts by the interface lo, which sockets that
+// are bound to lo send.
 func (s *space) captureOfOtherDestination(toProxy set) set {
 	changed := map[field]bool{destination: true, destinationType: true, destinationPort: true}
 	if s.hook == rules.Output {
 		changed[iface] = true
 		toProxy = s.minus(toProxy, s.overLoopback)
 	}
-	return s.and(s.addressable(), s.withoutFields(toProxy, changed))
+	return s.withoutFields(toProxy, changed)
 }
 
 // withoutFields returns the packets that are in the set for some values of the fields.
@@ -104,8 +105,9 @@ func (s *space) isKnownLocal(t target) bool {
 	return slices.Contains(s.hostAddresses, t.addr)
 }
 
-// addressable returns the packets that a socket of this host can send, if the addresses of the host
-// are known: packets by the interface lo have an address of the host as their destination.
+// addressable returns the packets that may be sent by another interface if a rule translates their
+// destination. If the addresses of the host are known, packets by the interface lo have one of them
+// as their destination: packets of sockets that are bound to lo remain there.
 func (s *space) addressable() set {
 	if s.hook != rules.Output || s.hostAddresses == nil {
 		return all

@@ -150,6 +150,12 @@ func TestBypassOfLaterPackets(t *testing.T) {
 			others: atPostrouting(when(anything, to("127.0.0.1/32"), established)), undecided: "anything",
 		},
 		{
+			name: "outbound, changed when the socket is bound to another interface", own: outbound,
+			others: atPostrouting(when(anything, tcp, established,
+				rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "eth0"}}})),
+			undecided: "anything",
+		},
+		{
 			name: "outbound, changed on arrival on lo", own: outbound,
 			others: atPrerouting(-150, when(anything, tcp, toPort(15001), established)), undecided: "anything",
 		},
@@ -306,6 +312,11 @@ func TestBypassByAnotherDestination(t *testing.T) {
 		{
 			name: "an unknown expression for first packets", own: outbound,
 			others:    base(rules.Route, rules.Output, 0, when(anything, tcp, to(own))),
+			undecided: "anything",
+		},
+		{
+			name: "an unknown expression for packets of sockets that are bound to lo", own: outbound,
+			others:    base(rules.Filter, rules.Postrouting, 0, when(anything, tcp, onLoopback, to("192.0.2.1/32"))),
 			undecided: "anything",
 		},
 		{
