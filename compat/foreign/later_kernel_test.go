@@ -111,6 +111,13 @@ func TestEffectOnLaterPackets(t *testing.T) {
 			verdict: foreign.None,
 		},
 		{
+			name: "another zone, in which conntrack begins no connection", load: withoutLooseConntrack, call: outbound,
+			rules: `table ip own { chain out { type filter hook output priority -320
+				tcp dport 8080 tcp flags & syn == 0 ct zone set 7; }; }`,
+			leaves:  true, // the other machine resets the connection
+			verdict: foreign.Unknown, contains: "in a rule of nft: ip own out #1",
+		},
+		{
 			name: "inbound, copies", load: nftables, call: inbound,
 			rules: `table ip own { chain in { type filter hook prerouting priority -150
 				ct state established tcp dport 8080 dup to 10.244.1.1; }; }`,
@@ -189,6 +196,14 @@ func markedByPolicyRule(t *testing.T, network *testbed.Network, text string) {
 	nftables(t, network, text)
 	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "fwmark", "7", "lookup", "98", "priority", "20")
 	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "default", "via", "10.244.1.1", "table", "98")
+}
+
+// withoutLooseConntrack loads rules with nft. Conntrack no longer accepts connections whose first
+// packet is not a SYN.
+func withoutLooseConntrack(t *testing.T, network *testbed.Network, text string) {
+	t.Helper()
+	nftables(t, network, text)
+	istiotest.Run(t, network.Pod, "", "sysctl", "-w", "net.netfilter.nf_conntrack_tcp_loose=0")
 }
 
 // podWithDNS is like redirectedPod, with an application. The pod also captures DNS, and inbound

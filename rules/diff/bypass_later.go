@@ -1,7 +1,10 @@
 package diff
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -23,22 +26,35 @@ func mayDivertLater(desired, live *rules.Ruleset) bool {
 		switch a := a.(type) {
 		case rules.Unknown:
 			return a.Effect == rules.AnyEffect
-		case rules.TProxy, rules.TProxyDrop:
+		case rules.TProxy, rules.TProxyDrop, rules.SetZone:
 			return true
-		case rules.Notrack, rules.SetZone:
+		case rules.Notrack:
 			return readsFlags
 		}
 		return false
 	}
 	families := []rules.Family{rules.IPv4, rules.IPv6}
+	// text returns the text of the rule without its comment and counter, which depend on the backend.
+	text := func(r *rules.Rule) string {
+		var parts []string
+		for _, m := range r.Matches {
+			parts = append(parts, m.String())
+		}
+		for _, a := range r.Actions {
+			if a != rules.Action(rules.Count{}) {
+				parts = append(parts, a.String())
+			}
+		}
+		return strings.Join(parts, " ")
+	}
 	own := map[string]bool{}
 	for r := range evaluatedRules(desired, families) {
 		if slices.ContainsFunc(r.Actions, diverts) {
-			own[r.String()] = true
+			own[text(r)] = true
 		}
 	}
 	for r := range evaluatedRules(live, families) {
-		if slices.ContainsFunc(r.Actions, diverts) && !own[r.String()] {
+		if slices.ContainsFunc(r.Actions, diverts) && !own[text(r)] {
 			return true
 		}
 	}
@@ -87,9 +103,65 @@ func (s *space) compareLater(left, right *walk) comparison {
 			}
 		}
 	}
-	s.divideByUnknowns(&c, s.unite(differing), s.and(s.minus(unknownRight, unknownLeft), later),
-		s.randomMatchesOfOneSide(left, right))
+	unknown := s.and(s.minus(unknownRight, unknownLeft), later)
+	unknown = s.or(unknown, right.inAnotherZone(rights.list, translated))
+	s.divideByUnknowns(&c, s.unite(differing), unknown, s.randomMatchesOfOneSide(left, right))
 	return c
+}
+
+// inAnotherZone returns the later packets, among the given ones, to which the rules may assign
+// another conntrack zone than to the first packet of their connection. Conntrack does not find the
+// connection of such a packet. It is unknown whether the packet begins another connection, which
+// NAT redirects again, or is invalid, and leaves the host: this depends on the sysctl
+// nf_conntrack_tcp_loose.
+func (w *walk) inAnotherZone(outcomes []flow, later set) set {
+	first := w.minus(w.possible(), w.retranslated())
+	ofFirst := map[uint16]set{} // by the zone of the first packet
+	for _, f := range outcomes {
+		w.meter.step()
+		if f.isCaptured() {
+			packets := w.project(w.and(f.packets, first), func(bit uint32) bool {
+				return int(bit) < len(w.fieldOf) && !changesLater(w.fieldOf[bit])
+			})
+			ofFirst[f.zone] = w.or(ofFirst[f.zone], packets)
+		}
+	}
+	unknown := none
+	for _, f := range outcomes {
+		for _, zone := range slices.Sorted(maps.Keys(ofFirst)) {
+			w.meter.step()
+			if f.dropped || f.tracking == untracked || zone == f.zone {
+				continue
+			}
+			if packets := w.and(w.and(f.packets, later), ofFirst[zone]); packets != none {
+				unknown = w.or(unknown, w.and(packets, w.variable(variable{
+					key: fmt.Sprint("another zone ", f.zone), kind: unknownBit,
+					text: fmt.Sprintf("whether packets in the conntrack zone %d belong to a connection "+
+						"whose first packet is in the zone %d", f.zone, zone),
+					step: w.stepOfZone(zone, f.zone),
+				})))
+			}
+		}
+	}
+	return unknown
+}
+
+// stepOfZone returns the first evaluated rule that assigns one of two zones, other than zone 0, or
+// nil. The second zone takes precedence.
+func (w *walk) stepOfZone(first, later uint16) *rules.Step {
+	for _, zone := range []uint16{later, first} {
+		for t, c := range w.rs.AllChains() {
+			for i := range c.Rules {
+				if zone != 0 && slices.ContainsFunc(c.Rules[i].Actions, func(a rules.Action) bool {
+					set, ok := a.(rules.SetZone)
+					return ok && set.Zone == zone
+				}) {
+					return &rules.Step{Table: t, Chain: c, Index: i}
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // laterPackets returns the later packets, in the original direction, of connections whose first

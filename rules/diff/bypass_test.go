@@ -194,6 +194,30 @@ func TestBypassOfLaterPackets(t *testing.T) {
 			others: atOutput(-150, when(rules.Notrack{}, tcp, toPort(80), established)),
 		},
 		{
+			name: "outbound, later packets in another zone", own: outbound,
+			others:    atOutput(-300, when(rules.SetZone{Zone: 7}, tcp, later)),
+			undecided: "whether packets in the conntrack zone 7 belong to a connection",
+		},
+		{
+			name: "outbound, first packets in another zone", own: outbound,
+			others:    atOutput(-300, when(rules.SetZone{Zone: 7}, syn)),
+			undecided: "whether packets in the conntrack zone 0 belong to a connection",
+		},
+		{
+			name: "outbound, large packets in another zone", own: outbound,
+			others: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp,
+				rules.Unknown{Text: "length", Effect: rules.Reads})),
+			undecided: "whether packets in the conntrack zone 7 belong to a connection",
+		},
+		{
+			name: "outbound, all packets in another zone", own: outbound,
+			others: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp)),
+		},
+		{
+			name: "outbound, packets to one port in another zone", own: outbound,
+			others: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp, toPort(80))),
+		},
+		{
 			name: "first packets, later packets not tracked", own: firstOnly,
 			others: atOutput(-300, when(rules.Notrack{}, tcp, toPort(80), later)), want: "notrack",
 		},
