@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
@@ -63,6 +64,7 @@ type Agent struct {
 	podFetcher  *source.APIServer
 	podCache    *podcache.Cache // nil if nothing needs the pods
 	auditor     *audit.Auditor  // nil if podCache is nil
+	ruleLock    *rulelock.Lock
 	bypass      *bypass.Detector
 	server      *serve.Server // nil if SLUICE_SERVE is false
 	socketProbe *socketProbe  // nil if server is nil
@@ -90,6 +92,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		options: o, config: parsed, metrics: observe.NewMetrics(o.Version),
 		kernel: newKernelTester(parsed.Backend), exit: make(chan error, 1),
+		ruleLock: new(rulelock.Lock),
 	}
 	a.identity = credential.New(credential.Options{
 		TokenFile: o.API.TokenFile, CAFile: o.API.CAFile,

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/hostrules"
 	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
@@ -48,7 +49,7 @@ func (a *Agent) prepareAmbient() error {
 	}
 	hostNode := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	m := &ambientMode{
-		hostNode: hostNode, guard: newGuard(hostNode, a.config, backend, a.reportHostRules),
+		hostNode: hostNode, guard: newGuard(hostNode, a.config, backend, a.ruleLock, a.reportHostRules),
 		// The logger has no name: package logs keeps only messages of such loggers for the status.
 		ztunnels: ztunnel.New(log, ztunnel.Options{
 			Connected: func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) },
@@ -63,7 +64,7 @@ func (a *Agent) prepareAmbient() error {
 		Enrolled: func(err error) {
 			a.metrics.Count(metrics.AmbientEnrollments(resultOf(err == nil)), 1)
 		},
-		Log: log,
+		RuleLock: a.ruleLock, Log: log,
 	})
 	a.ambient = m
 	return nil
@@ -78,7 +79,7 @@ func resultOf(success bool) metrics.Result {
 
 // newGuard returns the guard of the node's rules for probes.
 func newGuard(
-	hostNode *hostrules.Node, c *config.Config, backend compat.Backend,
+	hostNode *hostrules.Node, c *config.Config, backend compat.Backend, lock *rulelock.Lock,
 	report func(hostrules.Report),
 ) *hostrules.Guard {
 	p := rules.DefaultAmbientHost()
@@ -86,7 +87,13 @@ func newGuard(
 	p.ProbeSourceIPv4, p.ProbeSourceIPv6, p.IPv6 = s.ProbeSourceIPv4, s.ProbeSourceIPv6, s.IPv6
 	p.Counters, p.Without = c.Decide.Counters, c.Decide.Without
 	return hostrules.New(hostrules.Options{
-		Parameters: p, Backend: backend, Open: hostNode.Open, Do: hostNode.Do, Lock: hostNode.Lock,
+		Parameters: p, Backend: backend, Open: hostNode.Open, Lock: hostNode.Lock,
+		// The node's tables of iptables-legacy may be large too, for example those of kube-proxy.
+		Do: func(f func() error) error {
+			_ = lock.AcquireFirst(context.Background()) // never fails
+			defer lock.Release()
+			return hostNode.Do(f)
+		},
 		FindKubelet: func() (hostrules.Kubelet, error) {
 			own := (*netns.NS)(nil).ID() // of the agent's namespace
 			return hostrules.FindKubelet(hostNode.ProcDir, own)

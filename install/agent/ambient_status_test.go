@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -80,4 +81,15 @@ func TestAmbientTopics(t *testing.T) {
 			t.Errorf("the topic is  %s\nwant the part %s", got, tc.want)
 		}
 	}
+}
+
+// TestRuleLock checks that the audit and ambient mode do not read rules at the same time.
+func TestRuleLock(t *testing.T) {
+	a := newAgent(t, map[string]string{"AMBIENT_ENABLED": "true"})
+	if lock := a.auditor.RuleLock; lock == nil || lock != a.ambient.pods.RuleLock {
+		t.Errorf("the audit has lock %p, ambient mode %p, want the same", lock, a.ambient.pods.RuleLock)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.ambient.pods.Run(ended) // ends the goroutines of the queue
 }

@@ -40,6 +40,7 @@ func (a *Agent) preparePods(api *apiclient.Client) error {
 		}
 		return w, nil
 	}
+	o.RuleLock = a.ruleLock
 	o.Metrics, o.Log = a.metrics, a.options.Log.Logger
 	if a.config.Decide.Ambient != nil {
 		o.Ambient = a.ambientPod

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -423,4 +424,46 @@ func TestAddUsesAnnotations(t *testing.T) {
 	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], `"maybe" is not true or false`) {
 		t.Errorf("notes %q, want one note about the invalid annotation", e.Notes)
 	}
+}
+
+// TestAddWhileRulesOfOtherPodsAreRead checks that an ADD takes precedence over the audits and
+// reconciliations that wait until the rules of other pods have been read, and that it does not wait
+// longer than it may.
+func TestAddWhileRulesOfOtherPodsAreRead(t *testing.T) {
+	env := newTestEnv(t)
+	lock := env.options.RuleLock
+	env.options.AddTimeout = time.Second
+	env.put("web")
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	if err := lock.Acquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := env.add("web", netnstest.New(t))
+	if err == nil || !strings.Contains(err.Error(), "rules of other pods") ||
+		source.KindOf(err) != agent.KindRules {
+		t.Errorf("ADD while rules are read: error %v of kind %q, want one about other pods", err,
+			source.KindOf(err))
+	}
+	const audits = 40
+	const readTime = 100 * time.Millisecond // so that the reads of all pods take longer than ADD may
+	var group sync.WaitGroup
+	var reads atomic.Int32
+	for range audits {
+		group.Go(func() {
+			if err := lock.Acquire(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(readTime)
+			reads.Add(1)
+			lock.Release()
+		})
+	}
+	lock.Release()
+	rulestest.Eventually(t, "the audits wait", func() bool { return reads.Load() >= 2 })
+	if _, err = env.add("web", netnstest.New(t)); err != nil || reads.Load() == audits {
+		t.Errorf("ADD while audits wait: error %v after %d reads, want none before the last read", err, reads.Load())
+	}
+	group.Wait()
 }

@@ -1,7 +1,10 @@
 package ambient_test
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/ambient"
@@ -149,5 +152,45 @@ func TestLegacyTablesOfAPodMayBeLarge(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A slowBackend is a backend whose Check takes some time. It counts all calls, and those that
+// begin while another one runs.
+type slowBackend struct {
+	compat.Backend
+	running, concurrent, calls atomic.Int32
+}
+
+func (b *slowBackend) Check(
+	ns *netns.NS, rs rules.Ruleset, last compat.Snapshot,
+) (compat.Comparison, error) {
+	b.calls.Add(1)
+	if b.running.Add(1) > 1 {
+		b.concurrent.Add(1)
+	}
+	defer b.running.Add(-1)
+	time.Sleep(20 * time.Millisecond) // so that another call would begin
+	return b.Backend.Check(ns, rs, last)
+}
+
+// TestRulesOfOnePodAreReadAtATime checks that the rules of several pods are not read at the same
+// time when the agent starts, which together could exceed the agent's memory.
+func TestRulesOfOnePodAreReadAtATime(t *testing.T) {
+	env := newTestEnv(t)
+	backend := &slowBackend{Backend: env.options.Backend}
+	env.options.Backend = backend
+	const pods = 5
+	for i := range pods {
+		name := fmt.Sprintf("web-%d", i)
+		env.put(name, running("10.0.0.7"), annotated(redirection, "enabled"))
+		env.addSandbox(name, netnstest.New(t))
+	}
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	rulestest.Eventually(t, "the pods are enrolled", func() bool { return env.Count()[ambient.Enrolled] == pods })
+	if backend.concurrent.Load() > 0 || backend.calls.Load() < pods {
+		t.Errorf("%d reads, %d of them at the same time as another, want at least %d, and 0",
+			backend.calls.Load(), backend.concurrent.Load(), pods)
 	}
 }

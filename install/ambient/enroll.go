@@ -186,7 +186,7 @@ func (n *Node) enroll(
 	isADD, rulesExpected bool,
 ) (applied compat.Result, err error) {
 	defer func() { p.err = err }()
-	if applied, err = n.install(p, desired.ambient, rulesExpected); err != nil {
+	if applied, err = n.install(ctx, p, desired.ambient, isADD, rulesExpected); err != nil {
 		// After a failed write it is unknown which rules the pod has.
 		if wrote := applied.Outcome != "" && applied.Outcome != nft.Unchanged; p.backend == "" || wrote {
 			// A pod without rules is not pending, as in Istio. With its earlier rules, a pod stays

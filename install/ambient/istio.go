@@ -1,6 +1,7 @@
 package ambient
 
 import (
+	"context"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -14,11 +15,17 @@ import (
 
 // removeIstioRules removes the rules of istio-cni from a pod that leaves ambient mode. If they
 // stayed, the pod could not connect to anything, because ztunnel no longer serves it. The caller
-// holds the pod's lock.
-func (n *Node) removeIstioRules(p *pod) error {
+// holds the pod's lock. If ctx is done while the rules of other pods are read, removeIstioRules
+// returns an error.
+func (n *Node) removeIstioRules(ctx context.Context, p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
 	}
+	unlock, err := n.lockRules(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	removed, err := compat.RemoveIstioObjects(p.ns, rules.IstioAmbientPolicy())
 	if err = n.ignoreLegacyTooLarge(p, err); err != nil {
 		return fmt.Errorf("remove the rules of istio-cni: %w", err)
@@ -35,6 +42,8 @@ func (n *Node) isTakenOver(p *pod) bool {
 	if !n.Ztunnel.IsReplaced() || p.ns == nil {
 		return false
 	}
+	_ = n.RuleLock.Acquire(context.Background()) // never fails
+	defer n.RuleLock.Release()
 	found, err := compat.FindIstioObjects(p.ns, rules.IstioAmbientPolicy())
 	if err != nil {
 		n.Log.Warn("not all rules of a pod can be read to find the rules of istio-cni", podField(p.ref),

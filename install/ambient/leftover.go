@@ -32,7 +32,7 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 			continue
 		}
 		ref := source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
-		if err := n.findLeftover(ref, sb); err != nil {
+		if err := n.findLeftover(ctx, ref, sb); err != nil {
 			n.Log.Debug("a pod cannot be searched for rules of an earlier agent yet", podField(ref),
 				zap.Error(err))
 			continue
@@ -42,12 +42,12 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 }
 
 // findLeftover adds the pod to n.pods if its sandbox has rules of ambient mode.
-func (n *Node) findLeftover(ref source.Ref, sb sandbox.Sandbox) error {
+func (n *Node) findLeftover(ctx context.Context, ref source.Ref, sb sandbox.Sandbox) error {
 	ns, err := sb.Open()
 	if err != nil {
 		return err
 	}
-	has, err := hasRules(ns)
+	has, err := n.hasRules(ctx, ns)
 	if err != nil || !has || n.IsHost(ns.ID()) {
 		return errors.Join(err, ns.Close())
 	}
@@ -58,6 +58,16 @@ func (n *Node) findLeftover(ref source.Ref, sb sandbox.Sandbox) error {
 	defer p.lock.Release(1)
 	p.setNS(ns)
 	return nil
+}
+
+// hasRules is like the function hasRules, and holds RuleLock.
+func (n *Node) hasRules(ctx context.Context, ns *netns.NS) (bool, error) {
+	unlock, err := n.lockRules(ctx, false)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	return hasRules(ns)
 }
 
 // hasRules reports whether a network namespace has rules of ambient mode.
@@ -76,7 +86,14 @@ func hasRules(ns *netns.NS) (bool, error) {
 
 // hasSidecarRules reports whether the rules in the network namespace of a pod, which may be
 // Istio's, redirect to a sidecar.
-func hasSidecarRules(ns *netns.NS, object *decide.Pod) (bool, error) {
+func (n *Node) hasSidecarRules(
+	ctx context.Context, ns *netns.NS, object *decide.Pod,
+) (bool, error) {
+	unlock, err := n.lockRules(ctx, false)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
 	switch isAmbient, err := hasRules(ns); {
 	case err != nil, isAmbient:
 		return false, err

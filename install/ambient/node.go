@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
@@ -46,6 +47,8 @@ type Options struct {
 	// Enrolled is called with the result of each ADD, and of each attempt to enroll a running pod
 	// that is not enrolled; nil for a success. It must not block.
 	Enrolled func(error)
+	// RuleLock is held while the rules of a pod are read or written.
+	RuleLock *rulelock.Lock
 	Log      *zap.Logger
 	// AddTimeout is the time limit of [Node.Add], which waits for ztunnel; 30 s if it is 0.
 	AddTimeout time.Duration

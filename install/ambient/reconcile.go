@@ -230,7 +230,7 @@ func (n *Node) leaveUnwanted(
 	if p.ns == nil && !ended { // an earlier agent or istio-cni may have enrolled the pod
 		switch sb, _ := n.sandboxOf(ctx, object); {
 		case sb != nil:
-			if err := n.openUnwanted(p, sb, object); err != nil {
+			if err := n.openUnwanted(ctx, p, sb, object); err != nil {
 				return 0, err
 			}
 		case !object.Spec.HostNetwork:
@@ -254,12 +254,14 @@ func (n *Node) leaveUnwanted(
 // openUnwanted sets the network namespace of a pod that should not be in ambient mode, unless the
 // namespace has the rules of a sidecar: a user can add the annotation to any pod. The caller holds
 // the pod's lock.
-func (n *Node) openUnwanted(p *pod, sb *sandbox.Sandbox, object *decide.Pod) error {
+func (n *Node) openUnwanted(
+	ctx context.Context, p *pod, sb *sandbox.Sandbox, object *decide.Pod,
+) error {
 	ns, err := sb.Open()
 	if err != nil {
 		return err
 	}
-	if isSidecar, err := hasSidecarRules(ns, object); isSidecar || err != nil {
+	if isSidecar, err := n.hasSidecarRules(ctx, ns, object); isSidecar || err != nil {
 		return errors.Join(err, ns.Close())
 	}
 	p.setNS(ns)
@@ -272,10 +274,7 @@ func (n *Node) openUnwanted(p *pod, sb *sandbox.Sandbox, object *decide.Pod) err
 // refuse connections that ztunnel no longer serves.
 func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 	if !ended {
-		if err := n.uninstallRules(p); err != nil {
-			return err
-		}
-		if err := n.removeIstioRules(p); err != nil {
+		if err := n.removeAllRules(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -287,6 +286,14 @@ func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 	}
 	n.forget(p)
 	return nil
+}
+
+// removeAllRules removes the rules of Sluice and of istio-cni. The caller holds the pod's lock.
+func (n *Node) removeAllRules(ctx context.Context, p *pod) error {
+	if err := n.uninstallRules(ctx, p); err != nil {
+		return err
+	}
+	return n.removeIstioRules(ctx, p)
 }
 
 // annotate sets the annotation of a pod to p.annotation, or removes the annotation if p.annotation

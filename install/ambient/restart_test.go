@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ambient"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -309,4 +310,39 @@ func removeAllRules(ns *netns.NS) error {
 		}
 	}
 	return nil
+}
+
+// TestRepairsOfManyRulesNeedLittleMemory checks that the differences that are kept for the audit
+// have a limited size: a process of the pod determines it, and the agent keeps those of many pods.
+func TestRepairsOfManyRulesNeedLittleMemory(t *testing.T) {
+	env, ns, z := startEnrolled(t, nil)
+	env.stop()
+	z.Stop()
+	var addresses []string
+	for i := range 1000 {
+		addresses = append(addresses, fmt.Sprintf("10.1.%d.%d", i>>8, i&255))
+	}
+	chain := ambientRules(t).Tables[0].Chains[0].Name
+	text := "table inet sluice {\nchain " + chain + " {\nip saddr {" + strings.Join(addresses, ",") + "} accept\nip daddr " +
+		strings.Join(addresses, " accept\nip daddr ") + " accept\n}\n}\n"
+	istiotest.Run(t, ns, text, "nft", "-f", "-")
+	env.socket = newServer(t, env)
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
+	r := env.Rules("uid-web")
+	if r == nil || r.Repaired == nil || len(r.Repaired.Differences) == 0 {
+		t.Fatalf("Rules returns %+v, want repaired differences", r)
+	}
+	defer r.Release()
+	size := 0
+	for _, d := range r.Repaired.Differences {
+		size += len(d.String())
+	}
+	if n := len(r.Repaired.Differences); n > 100 || size > 100<<10 {
+		t.Errorf("%d differences of %d bytes, want at most 100 of 100 KiB", n, size)
+	}
+	if r.Repaired.Snapshot.Generation != 0 {
+		t.Error("the rules that were read are kept too")
+	}
 }

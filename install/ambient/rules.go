@@ -1,8 +1,10 @@
 package ambient
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	vishnetns "github.com/vishvananda/netns"
@@ -25,8 +27,8 @@ type Rules struct {
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
 	// Repaired contains the differences that the node found and repaired when it enrolled a pod
-	// that should have had the rules already; nil for none. [Node.Rules] returns each difference
-	// only once.
+	// that should have had the rules already; nil for none. Of very many differences it contains
+	// only some. [Node.Rules] returns each difference only once.
 	Repaired *compat.Comparison
 	// Release permits the node to change the rules again, and closes NS.
 	Release func()
@@ -59,12 +61,22 @@ func (n *Node) Rules(uid string) *Rules {
 	return r
 }
 
+// lockRules acquires RuleLock, and returns a function that releases it. A pod that starts does not
+// wait for the audits and reconciliations of all other pods.
+func (n *Node) lockRules(ctx context.Context, isADD bool) (unlock func(), err error) {
+	acquire := n.RuleLock.Acquire
+	if isADD {
+		acquire = n.RuleLock.AcquireFirst
+	}
+	return n.RuleLock.Release, acquire(ctx)
+}
+
 // install installs the rules in the pod and reads them back. If this fails, install removes the
 // rules that it has created. If rulesExpected is set, or the node has installed rules with the same
 // parameters, the pod should have the rules already: install writes only if they differ, and stores
 // the differences for the audit.
 func (n *Node) install(
-	p *pod, a rules.Ambient, rulesExpected bool,
+	ctx context.Context, p *pod, a rules.Ambient, isADD, rulesExpected bool,
 ) (applied compat.Result, err error) {
 	rs, err := rules.CompileAmbient(a)
 	if err != nil {
@@ -73,6 +85,11 @@ func (n *Node) install(
 	defer func() { n.RulesChanged(p.ref.UID) }()
 	p.rulesMu.Lock()
 	defer p.rulesMu.Unlock()
+	unlock, err := n.lockRules(ctx, isADD)
+	if err != nil {
+		return applied, err
+	}
+	defer unlock()
 	var found compat.Comparison
 	if rulesExpected || p.backend != "" && sameAmbient(p.ambient, a) {
 		if found, err = n.check(p, rs, compat.Snapshot{}); err != nil {
@@ -105,9 +122,34 @@ func (n *Node) install(
 	}
 	p.ambient, p.backend = a, applied.Backend
 	if len(found.Differences) > 0 && !applied.Moved {
-		p.repaired = &found
+		p.repaired = storable(found)
 	}
 	return applied, nil
+}
+
+// maxStoredDifferences and maxStoredText bound the differences that are stored until the audit
+// reports them: their number, and the length of each text in bytes.
+const (
+	maxStoredDifferences = 100
+	maxStoredText        = 1 << 10
+)
+
+// storable returns a comparison without the rules that it has read, and with a limited number of
+// differences. A process of the pod determines their number and size, and an agent that starts may
+// store the differences of many pods.
+func storable(found compat.Comparison) *compat.Comparison {
+	found.Snapshot, found.Packets = compat.Snapshot{}, nil
+	found.Differences = slices.Clone(found.Differences[:min(len(found.Differences),
+		maxStoredDifferences)])
+	for i := range found.Differences {
+		d := &found.Differences[i]
+		for _, text := range []*string{&d.Where, &d.Want, &d.Got} {
+			if len(*text) > maxStoredText {
+				*text = strings.Clone((*text)[:maxStoredText]) + " ..."
+			}
+		}
+	}
+	return &found
 }
 
 // check compares the rules. If the tables of iptables-legacy are too large to read, it compares only
@@ -136,15 +178,21 @@ func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 }
 
 // uninstallRules removes the rules of a pod if its network namespace is known and not the node's.
-// The caller holds the pod's lock.
-func (n *Node) uninstallRules(p *pod) error {
+// The caller holds the pod's lock. If ctx is done while the rules of other pods are read,
+// uninstallRules returns an error.
+func (n *Node) uninstallRules(ctx context.Context, p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
 	}
 	defer func() { n.RulesChanged(p.ref.UID) }()
 	p.rulesMu.Lock()
 	defer p.rulesMu.Unlock()
-	err := removeRules(p.ns)
+	unlock, err := n.lockRules(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = removeRules(p.ns)
 	if p.backend != compat.BackendLegacy {
 		err = n.ignoreLegacyTooLarge(p, err)
 	}
@@ -157,7 +205,7 @@ func (n *Node) uninstallRules(p *pod) error {
 
 // ignoreLegacyTooLarge returns the error of a removal of rules from all backends. If the tables of
 // iptables-legacy are too large to read, and nf_tables has no rules of Sluice, it logs the error and
-// returns nil.
+// returns nil. The caller holds RuleLock.
 func (n *Node) ignoreLegacyTooLarge(p *pod, err error) error {
 	if !compat.IsLegacyTooLarge(compat.BackendNFT, err) {
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
@@ -93,8 +94,8 @@ func newTestEnv(t testing.TB) *testEnv {
 		Decide:   &decide.Settings{Ambient: &settings, ExcludeNamespaces: []string{"kube-system"}},
 		Backend:  backend, Pods: env, Cluster: env, Ztunnel: env.ztunnels, Host: probes{env}, Find: env.find,
 		IsHost: func(id netns.ID) bool { return id == env.host }, Enrolled: func(error) {}, RulesChanged: func(string) {},
-		Found: func(sandbox.Sandbox) {},
-		Log:   zap.NewNop(), AddTimeout: 20 * time.Second, Interval: time.Hour,
+		Found: func(sandbox.Sandbox) {}, RuleLock: new(rulelock.Lock),
+		Log: zap.NewNop(), AddTimeout: 20 * time.Second, Interval: time.Hour,
 	}
 	return env
 }

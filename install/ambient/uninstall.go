@@ -128,7 +128,7 @@ func (n *Node) tryUninstallRules(p *pod) error {
 		return nil
 	}
 	defer p.lock.Release(1)
-	return n.uninstallRules(p)
+	return n.uninstallRules(context.Background(), p)
 }
 
 // waitForADD acquires the lock of a pod. If the lock is not held, it succeeds even if ctx is done.
@@ -154,7 +154,11 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 		return nil
 	}
 	p.shouldAnnotate, p.annotation, p.patchedVersion = true, "", ""
-	return n.leave(ctx, p, false)
+	// The rules are removed even if reading the rules of other pods takes longer than ctx permits.
+	if err := n.removeAllRules(context.WithoutCancel(ctx), p); err != nil {
+		return err
+	}
+	return n.leave(ctx, p, true)
 }
 
 // removeAnnotation removes the annotation of a pod that uninstallPod has made leave ambient mode.

@@ -24,7 +24,6 @@ type Auditor struct {
 	changes          workqueue.TypedInterface[cluster.Name]
 	changesProcessed atomic.Uint64 // number of processed changes
 	running          runningAudits // numbers of the running audits
-	reading          chan struct{} // contains an element while an audit reads rules; see meteredNamespace
 	repairBackoff    backoff       // of failed repairs
 	actionBackoff    backoff       // of deletions and labels
 	locator          *locator
@@ -57,8 +56,7 @@ func New(o Options) *Auditor {
 		changes:       workqueue.NewTyped[cluster.Name](),
 		repairBackoff: newBackoff(), actionBackoff: newBackoff(),
 		eventQueue: newEventQueue(o.Cluster.SendEvent, o.Log), begin: time.Now(),
-		reading: make(chan struct{}, 1),
-		pods:    map[string]*pod{}, byName: map[cluster.Name]string{}, byNetNS: map[netns.ID]string{},
+		pods: map[string]*pod{}, byName: map[cluster.Name]string{}, byNetNS: map[netns.ID]string{},
 		byNamespace: map[string]*packets{},
 	}
 	a.locator = newLocator(a)

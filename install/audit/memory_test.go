@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -82,8 +83,8 @@ func readLargeRulesets(t *testing.T, path string) {
 	}
 	used := maxResident(t) - before
 	t.Logf("reading and replacing: %d MiB", used>>20)
-	if used > audit.MaxReadMemory {
-		t.Errorf("the read needs %d MiB, want at most %d MiB", used>>20, audit.MaxReadMemory>>20)
+	if used > rulelock.MaxReadMemory {
+		t.Errorf("the read needs %d MiB, want at most %d MiB", used>>20, rulelock.MaxReadMemory>>20)
 	}
 }
 

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"context"
 	"net/netip"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -13,8 +14,7 @@ import (
 // A meteredNamespace adds the processor time of its methods, whose cost depends on the pod's
 // addresses, rules and connections, to the processor time of an audit. Between these methods an
 // audit may wait for the API server and for locks while the process does other work. Methods that
-// read rules run for one pod at a time, because the rules of two pods could exceed the memory limit
-// of the agent; see [MaxReadMemory].
+// read or write rules hold [Options.RuleLock].
 type meteredNamespace struct {
 	Namespace
 	run *auditRun
@@ -27,14 +27,14 @@ func (m meteredNamespace) measure() func() {
 	return func() { m.run.processorTime += m.run.ProcessorTime() - before }
 }
 
-// exclusively waits until no other audit reads rules. It returns a function that ends the
-// exclusion, and adds the processor time.
+// exclusively acquires [Options.RuleLock]. It returns a function that releases the lock, and adds
+// the processor time.
 func (m meteredNamespace) exclusively() func() {
-	m.run.reading <- struct{}{}
+	_ = m.run.RuleLock.Acquire(context.Background()) // never fails; see rulelock.Lock for the wait
 	end := m.measure()
 	return func() {
 		end()
-		<-m.run.reading
+		m.run.RuleLock.Release()
 	}
 }
 

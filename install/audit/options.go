@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
@@ -68,6 +69,8 @@ type Options struct {
 	// Ambient returns a pod if the agent has installed rules of ambient mode in it, and otherwise
 	// nil. The field is nil if ambient mode is disabled.
 	Ambient func(uid string) *AmbientPod
+	// RuleLock is held while the rules of a pod are read or written.
+	RuleLock *rulelock.Lock
 	// Listen subscribes to changes of rules.
 	Listen func() (Events, error)
 

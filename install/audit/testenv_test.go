@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/settings"
@@ -156,6 +157,7 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 	options.Pods, options.Cluster, options.Metrics, options.Log = env, env, env, zap.NewNop()
 	options.FindSandboxes, options.Open = env.find, env.open
 	options.ProcessorTime = func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used }
+	options.RuleLock = new(rulelock.Lock)
 	options.Listen = func() (audit.Events, error) { return fakeSubscription{env}, nil }
 	env.options = options
 	return env

@@ -62,9 +62,3 @@ func (t alignedDelays) When(uid string) time.Duration {
 	delay, since := t.TypedRateLimiter.When(uid), time.Since(t.begin)
 	return (since + delay).Truncate(delay) - since
 }
-
-// MaxReadMemory is an upper bound of the memory in bytes that reading and replacing the rules of a
-// pod needs, with both backends at the limits of packages nft and xtables.
-// TestMemoryOfTheLargestRulesets measures about 115 MiB. Only the rules of one pod are read at a
-// time; see meteredNamespace.
-const MaxReadMemory = 128 << 20

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/install/agent"
-	"github.com/sluice-mesh/sluice/install/audit"
+	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
@@ -82,9 +82,9 @@ func TestLimitsFollowTheAgent(t *testing.T) {
 	for _, text := range []struct{ file, want string }{
 		{"values.yaml", fmt.Sprintf("by %d\n# seconds, or %d in ambient mode", reserve, ambientReserve)},
 		{"values.yaml", fmt.Sprintf("below %dMi is refused", agent.MinMemory>>20)},
-		{"values.yaml", fmt.Sprintf("up to %d MiB to read the rules of a pod", audit.MaxReadMemory>>20)},
+		{"values.yaml", fmt.Sprintf("up to %d MiB to read the rules of a pod", rulelock.MaxReadMemory>>20)},
 		{"values.schema.json", fmt.Sprintf("below %dMi is refused", agent.MinMemory>>20)},
-		{"THREATS.md", fmt.Sprintf("at most %d MiB of memory", audit.MaxReadMemory>>20)},
+		{"THREATS.md", fmt.Sprintf("at most %d MiB of memory", rulelock.MaxReadMemory>>20)},
 	} {
 		content, err := os.ReadFile(text.file)
 		if err != nil {
