@@ -105,11 +105,11 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 		isNew := e.or(e.is(state, number(rules.New)), e.stateIs(rules.Related))
 		attached := []flow{f}
 		if view.loopbackArrival {
-			invalid, others := e.split(f, e.stateIs(rules.Invalid))
+			invalid, others := e.split(f, e.dependsOnZone())
 			invalid.assignZone(a.Zone)
 			attached = []flow{invalid, others}
 			if invalid.retracked && a.Helper != "" {
-				isNew = e.or(isNew, e.and(e.stateIs(rules.Invalid),
+				isNew = e.or(isNew, e.and(e.dependsOnZone(),
 					e.variable(retrackedVariable(a.Zone, "whether it begins a connection"))))
 			}
 		}

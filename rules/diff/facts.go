@@ -181,7 +181,7 @@ var factTexts = [...]factText{
 		"InvalidIsTrackedAgain",
 		"a packet that is invalid at output has no conntrack entry: when it arrives on lo, conntrack " +
 			"runs again, in the zone that rules at prerouting assign, and may find or begin a " +
-			"connection",
+			"connection of TCP, SCTP, DCCP or ICMP",
 		"nf_conntrack_in in net/netfilter/nf_conntrack_core.c",
 	},
 	LoopbackConfirms: {

@@ -16,11 +16,23 @@ func (w *walk) retrackInvalid(in []flow) []flow {
 			w.add(&out, f)
 			continue
 		}
-		invalid, others := w.split(f, w.stateIs(rules.Invalid))
+		invalid, others := w.split(f, w.dependsOnZone())
 		invalid.setRetracked(0)
 		w.add(&out, invalid, others)
 	}
 	return out.list
+}
+
+// dependsOnZone returns the invalid packets that conntrack may track in another zone: packets of
+// protocols whose packets may be invalid because of the connections that conntrack knows. Other
+// packets are invalid because of their contents (nf_conntrack_handle_packet in
+// net/netfilter/nf_conntrack_core.c).
+func (s *space) dependsOnZone() set {
+	protocols := s.or(s.tcp, s.isICMP)
+	for _, p := range []rules.Protocol{rules.SCTP, rules.DCCP} {
+		protocols = s.or(protocols, s.is(protocol, number(p)))
+	}
+	return s.and(s.stateIs(rules.Invalid), protocols)
 }
 
 // setRetracked marks packets as tracked again in another zone. Their NAT mapping is not determined.

@@ -55,6 +55,14 @@ func TestInvalidPacketsInAnotherZone(t *testing.T) {
 		},
 		{"a state", chains{zoneOut, dropNew}, chains{zoneOut}, diff.Undecidable},
 		{
+			"a state of UDP packets",
+			chains{zoneOut, inbound(protocol(rules.UDP), rules.MatchState{
+				States: rules.States(rules.New),
+			})},
+			chains{zoneOut},
+			diff.Equivalent,
+		},
+		{
 			"an invalid state",
 			chains{zoneOut, inbound()},
 			chains{zoneOut, inbound(rules.MatchState{States: rules.States(rules.Invalid)})},
