@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -356,6 +357,59 @@ func TestAFailedRepairIsNotAConflict(t *testing.T) {
 		env.countReports(hostrules.Conflict); failed != 1 || conflict != 0 {
 		t.Errorf("%d reports of the failure and %d of a conflict, want 1 and none", failed, conflict)
 	}
+}
+
+// brokenEvents is a subscription that fails after it was made.
+type brokenEvents struct{}
+
+func (brokenEvents) Add(*netns.NS) error { return nil }
+func (brokenEvents) Close() error        { return nil }
+func (brokenEvents) Next(context.Context) (watch.Event, error) {
+	return watch.Event{}, errors.New("the socket fails")
+}
+
+// TestALastingFailureOfTheSubscriptionIsReportedOnce checks that the first of successive failures is
+// reported, and the next one only after a subscription.
+func TestALastingFailureOfTheSubscriptionIsReportedOnce(t *testing.T) {
+	host := netnstest.New(t)
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		reports, subscribe := 0, false
+		guard := hostrules.New(hostrules.Options{
+			Open: func() (*netns.NS, error) { return netns.FromHandle(host.Handle()) },
+			Do:   func(func() error) error { return nil },
+			Subscribe: func() (hostrules.Events, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if subscribe {
+					subscribe = false
+					return brokenEvents{}, nil
+				}
+				return nil, errors.New("not permitted")
+			},
+			Report: func(r hostrules.Report) {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Kind == hostrules.Unwatched {
+					reports++
+				}
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); guard.Run(ctx) }()
+		for want := 1; want <= 2; want++ {
+			time.Sleep(time.Hour)
+			mu.Lock()
+			if reports != want {
+				t.Errorf("%d reports after %d hours, want %d", reports, want, want)
+			}
+			subscribe = true
+			mu.Unlock()
+		}
+		cancel()
+		<-done
+	})
 }
 
 // TestFirewalldReloads covers a reload of firewalld, which replaces its own table in transactions,

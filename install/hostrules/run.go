@@ -85,14 +85,18 @@ func (g *Guard) isKubeletSearchDue() bool {
 	return due
 }
 
-// listen sends the events of the node's network namespace until the context ends.
+// listen sends the events of the node's network namespace until the context ends. It reports the
+// first failure, and each one after a subscription.
 func (g *Guard) listen(ctx context.Context, received chan<- watch.Event) {
-	for ctx.Err() == nil {
-		err := g.receive(ctx, received)
+	for isReported := false; ctx.Err() == nil; {
+		subscribed, err := g.receive(ctx, received)
 		if ctx.Err() != nil {
 			return
 		}
-		g.options.Report(Report{Kind: Unwatched, Err: err})
+		if subscribed || !isReported {
+			g.options.Report(Report{Kind: Unwatched, Err: err})
+			isReported = true
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(defaultInterval):
@@ -101,20 +105,22 @@ func (g *Guard) listen(ctx context.Context, received chan<- watch.Event) {
 }
 
 // receive sends the events of the node's network namespace until the context ends or the
-// subscription fails.
-func (g *Guard) receive(ctx context.Context, received chan<- watch.Event) error {
+// subscription fails. subscribed reports whether there was a subscription.
+func (g *Guard) receive(
+	ctx context.Context, received chan<- watch.Event,
+) (subscribed bool, err error) {
 	ns, err := g.options.Open()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = ns.Close() }()
 	events, err := g.options.Subscribe()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = events.Close() }()
 	if err := events.Add(ns); err != nil {
-		return err
+		return false, err
 	}
 	e := watch.Event{Lost: true} // the rules may have changed before the subscription
 	for {
@@ -122,11 +128,11 @@ func (g *Guard) receive(ctx context.Context, received chan<- watch.Event) error 
 			select {
 			case received <- e:
 			case <-ctx.Done():
-				return ctx.Err()
+				return true, ctx.Err()
 			}
 		}
 		if e, err = events.Next(ctx); err != nil {
-			return err
+			return true, err
 		}
 	}
 }
