@@ -281,6 +281,7 @@ func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
 	begin := time.Now()
 	remove := func() {
 		if env.hasRules("10.0.0.1") {
+			env.State() // waits for the end of the repair: otherwise it would fail
 			env.runOnNode("", "nft", "flush", "ruleset")
 		}
 	}
