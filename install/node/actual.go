@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,6 +27,9 @@ type Actual struct {
 	// Executables maps each of [Settings.ReplacedTypes] to true if the plugin's executable exists
 	// and is not the no-op executable.
 	Executables map[string]bool
+	// InstalledElement is the element that was written for the installed executable of an earlier
+	// version, or nil if it is unknown.
+	InstalledElement json.RawMessage
 }
 
 // A File is the result of reading a configuration file.

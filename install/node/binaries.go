@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,7 +21,7 @@ import (
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
-		changed, foreignChange, err := n.putVersion(j, name, s.Binaries[name], status)
+		changed, foreignChange, err := n.putVersion(s, j, name, status)
 		if changed {
 			status.Changes = append(status.Changes, path)
 		}
@@ -89,21 +91,36 @@ func versions(j *journal.Journal, name string) []string {
 }
 
 // putVersion copies an executable with [executables.put], and returns the results of put. Before
-// this, it adds the version to the executable's journal entry, unless the entry contains the
-// version. If the entry cannot be written, the executable is copied only if the journal already has
-// an entry for the name.
+// this, it adds the version to the executable's journal entry, and for the plugin's executable also
+// the plugin's element, unless the entry contains them. If the entry cannot be written, the
+// executable is copied only if the journal already has an entry for the name.
 func (n *Node) putVersion(
-	j *journal.Journal, name, source string, status *Status,
+	s Settings, j *journal.Journal, name string, status *Status,
 ) (changed, foreignChange bool, err error) {
+	source := s.Binaries[name]
 	sum, err := n.executables.sum(source)
 	if err != nil {
 		return false, false, err
 	}
-	e, hasEntry := j.Entry(binKey(name))
+	old, hasEntry := j.Entry(binKey(name))
+	e := old
 	if !slices.Contains(e.Versions, sum) {
-		e.Kind = journal.Created
 		kept := e.Versions[max(0, len(e.Versions)-maxVersions+1):]
 		e.Versions = append(slices.Clip(kept), sum)
+	}
+	if name == s.Type && !bytes.Equal(e.Elements[sum], s.Element) {
+		e.Elements = maps.Clone(e.Elements)
+		maps.DeleteFunc(e.Elements, func(version string, _ []byte) bool {
+			return !slices.Contains(e.Versions, version)
+		})
+		if e.Elements == nil {
+			e.Elements = map[string][]byte{}
+		}
+		e.Elements[sum] = s.Element
+	}
+	if !slices.Equal(e.Versions, old.Versions) ||
+		!maps.EqualFunc(e.Elements, old.Elements, bytes.Equal) {
+		e.Kind = journal.Created
 		if err := j.Record(binKey(name), e); err != nil {
 			if !hasEntry {
 				return false, false, err
@@ -113,6 +130,17 @@ func (n *Node) putVersion(
 		}
 	}
 	return n.executables.put(name, source)
+}
+
+// installedElement returns the element that was written for the version of the plugin's executable
+// that is installed, or nil if it is unknown.
+func (n *Node) installedElement(s Settings, j *journal.Journal) json.RawMessage {
+	e, _ := j.Entry(binKey(s.Type))
+	sum, err := n.executables.sum(filepath.Join(s.CNIBinDir, s.Type))
+	if err != nil {
+		return nil
+	}
+	return e.Elements[sum]
 }
 
 // putNoop adds the checksum of the no-op executable to the journal entry of name, unless the entry

@@ -167,7 +167,7 @@ func (p *planner) planStandalone() {
 			name)
 		return
 	}
-	content, err := chain.Standalone(p.Element, p.CNIVersion, p.NetworkName)
+	content, err := chain.Standalone(p.element(name), p.CNIVersion, p.NetworkName)
 	if err != nil {
 		p.Problems = append(p.Problems, problemOf(err))
 		return

@@ -114,6 +114,24 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	if !tn.elementIs(elementV1) {
 		t.Error("the element was upgraded although the executable was not")
 	}
+	// The chain loses the element. The earlier version may refuse the element of the new one.
+	for _, change := range []func(*node.Settings){
+		func(*node.Settings) {}, func(s *node.Settings) { s.IstioOwnedCNIConfig = true },
+		func(s *node.Settings) { s.Chained = false },
+	} {
+		tn.put("conf/10-a.conflist", list("calico"))
+		s := tn.upgraded()
+		change(&s)
+		tn.mustBeInstalled(tn.nodeOf(s, node.Options{}).Reconcile(t.Context()))
+		for name := range tn.chains() {
+			if strings.Contains(tn.read("conf/"+name), `"debug"`) {
+				t.Errorf("%s has the element of another version than the installed one", name)
+			}
+		}
+		if !tn.elementIs(elementV1) {
+			t.Errorf("chains %v: an element was written for another version than the installed one", tn.chains())
+		}
+	}
 	release()
 	s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
 	tn.mustBeInstalled(s)

@@ -59,12 +59,17 @@ func (p *planner) isAcceptable(d chain.Defect, inUse bool) bool {
 }
 
 // element returns the plugin's element for a file. While the executable of an earlier version is
-// installed, it returns the element in the file, which was written for that version.
+// installed, it returns the element in the file or, if the file has lost it, in the journal, which
+// was written for that version.
 func (p *planner) element(name string) json.RawMessage {
-	if p.relaxed.Outdated {
-		if list, err := chain.Parse(p.found.Files[name].Data); err == nil && list.Has(p.Type) {
-			return list.Elements(p.Type)[0].Raw
-		}
+	if !p.relaxed.Outdated {
+		return p.Element
+	}
+	if list, err := chain.Parse(p.found.Files[name].Data); err == nil && list.Has(p.Type) {
+		return list.Elements(p.Type)[0].Raw
+	}
+	if p.found.InstalledElement != nil {
+		return p.found.InstalledElement
 	}
 	return p.Element
 }

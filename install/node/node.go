@@ -203,7 +203,9 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 		}
 		status.incomplete = n.invalidFiles.markIncomplete(status.At, found.Files, n.wasInstalled)
 		relaxed := n.conflicts.relaxedAt(status.At)
-		relaxed.Outdated = outdated
+		if relaxed.Outdated = outdated; outdated {
+			found.InstalledElement = n.installedElement(s, j)
+		}
 		state := Desired(s, found, relaxed)
 		n.noteConflicts(s, found, state, status.At)
 		var changed []string
