@@ -36,6 +36,8 @@ type auditRun struct {
 	sandbox  *sandbox.Sandbox
 	pending  pendingEvents
 	now      time.Time // when the audit began
+	// holdsRuleLock is set while the audit holds RuleLock; see lockRules.
+	holdsRuleLock bool
 	// subscribed is set if the auditor has received the events of the sandbox's network namespace
 	// since before the comparison.
 	subscribed bool
@@ -202,7 +204,13 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 		return
 	}
 	start := time.Now()
+	// A comparison with differences contains the rules, which the repair uses.
+	r.lockRules()
+	defer r.unlockRules()
 	found, err := r.compare(ns)
+	if len(found.Differences) == 0 {
+		r.unlockRules()
+	}
 	r.Metrics.Observe(metrics.AuditDuration(), time.Since(start).Seconds())
 	switch {
 	case err != nil && len(found.Differences) == 0:

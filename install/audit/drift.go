@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,6 +40,7 @@ func (r *auditRun) onDifferences(
 		r.state = Unprotected
 	}
 	if noRules && r.startedWithoutPlugin() {
+		r.unlockRules() // onUnprotected does not use the rules, and may send requests
 		r.onUnprotected(ctx, ns)
 		return
 	}
@@ -79,6 +81,7 @@ func (r *auditRun) repair(
 ) {
 	r.unrepaired.repairs.ReserveN(r.now, 1)
 	unrepairable, err := r.apply(ns, r.repairBackend(found), found)
+	r.unlockRules()
 	failure := metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure)
 	switch {
 	case errors.As(err, new(incompleteRepairError)):
@@ -198,14 +201,19 @@ func (r *auditRun) describe(differences []rules.Difference, noRules bool) string
 	return text
 }
 
-// identify returns a text that identifies the differences, or an empty string if there are none.
+// identify returns a digest of the differences, or an empty string if there are none. A process of
+// the pod determines their number and size, and the digest is stored until they are repaired.
 func identify(differences []rules.Difference) string {
 	lines := make([]string, len(differences))
 	for i, d := range differences {
 		lines[i] = d.String()
 	}
+	if len(lines) == 0 {
+		return ""
+	}
 	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	digest := sha256.Sum256([]byte(strings.Join(lines, "\n")))
+	return string(digest[:])
 }
 
 // maxShownDifferences is the maximum number of differences in an event. The command rules check

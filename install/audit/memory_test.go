@@ -129,3 +129,38 @@ func TestRulesOfOnePodAreReadAtATime(t *testing.T) {
 		}
 	})
 }
+
+// TestReadRulesAreRepairedBeforeOthersAreRead checks that no rules of another pod are read between
+// the comparison of a pod and its repair, because the audit keeps the rules of the comparison.
+func TestReadRulesAreRepairedBeforeOthersAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := newTestEnv(t, nil)
+		pods := []*fakeNamespace{env.addRedirected(meshPod("one")), env.addRedirected(meshPod("two"))}
+		for i, s := range pods {
+			other := pods[1-i]
+			env.set(func() {
+				s.checkTime = time.Second
+				r := rules.DefaultRedirect() // other parameters than those of ADD
+				r.InboundPorts.All = false
+				s.rules = rules.MustCompile(r)
+				s.duringRepair = func() {
+					env.mu.Lock()
+					defer env.mu.Unlock()
+					if other.checked > 0 && other.applied == 0 {
+						t.Errorf("%s is repaired while the rules of %s are kept", s.name, other.name)
+					}
+				}
+			})
+		}
+		env.start()
+		defer env.stop()
+		time.Sleep(20 * time.Second)
+		env.set(func() {
+			for _, s := range pods {
+				if s.applied != 1 {
+					t.Errorf("%s: %d repairs, want 1", s.name, s.applied)
+				}
+			}
+		})
+	})
+}

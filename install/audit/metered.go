@@ -27,14 +27,33 @@ func (m meteredNamespace) measure() func() {
 	return func() { m.run.processorTime += m.run.ProcessorTime() - before }
 }
 
-// exclusively acquires [Options.RuleLock]. It returns a function that releases the lock, and adds
-// the processor time.
+// exclusively acquires [Options.RuleLock], unless the audit holds it already. It returns a function
+// that adds the processor time, and releases the lock if exclusively has acquired it.
 func (m meteredNamespace) exclusively() func() {
-	_ = m.run.RuleLock.Acquire(context.Background()) // never fails; see rulelock.Lock for the wait
+	isHeld := m.run.holdsRuleLock
+	m.run.lockRules()
 	end := m.measure()
 	return func() {
 		end()
-		m.run.RuleLock.Release()
+		if !isHeld {
+			m.run.unlockRules()
+		}
+	}
+}
+
+// lockRules acquires [Options.RuleLock], unless the audit holds it already.
+func (r *auditRun) lockRules() {
+	if !r.holdsRuleLock {
+		_ = r.RuleLock.Acquire(context.Background()) // never fails; see rulelock.Lock for the wait
+		r.holdsRuleLock = true
+	}
+}
+
+// unlockRules releases [Options.RuleLock] if the audit holds it.
+func (r *auditRun) unlockRules() {
+	if r.holdsRuleLock {
+		r.holdsRuleLock = false
+		r.RuleLock.Release()
 	}
 }
 
