@@ -26,7 +26,21 @@ const (
 	OriginNFT         Origin = "nft"
 	OriginIPTablesNFT Origin = "iptables-nft"
 	OriginLegacy      Origin = "legacy"
+	// OriginNFTables is OriginNFT and OriginIPTablesNFT.
+	OriginNFTables Origin = "nf_tables"
 )
+
+// includesNFT reports whether the origin includes the tables of iptables-nft, if ofIPTables, or the
+// other tables of nf_tables.
+func (o Origin) includesNFT(ofIPTables bool) bool {
+	switch o {
+	case OriginNFT:
+		return !ofIPTables
+	case OriginIPTablesNFT:
+		return ofIPTables
+	}
+	return o != OriginLegacy
+}
 
 // Live contains the rules and routes of a namespace.
 type Live struct {
@@ -109,9 +123,11 @@ func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
 }
 
 func readLive(ns *netns.NS, origin Origin) (Live, error) {
-	if !slices.Contains([]Origin{OriginAll, OriginNFT, OriginIPTablesNFT, OriginLegacy}, origin) {
-		return Live{}, fmt.Errorf(
-			"%q is not an origin of rules: must be nft, iptables-nft, legacy or empty", origin)
+	if !slices.Contains([]Origin{
+		OriginAll, OriginNFT, OriginIPTablesNFT, OriginLegacy, OriginNFTables,
+	}, origin) {
+		return Live{}, fmt.Errorf("%q is not an origin of rules: "+
+			"must be nft, iptables-nft, legacy, nf_tables or empty", origin)
 	}
 	before, err := readNamespaceState(ns, origin)
 	start := time.Now()
@@ -147,7 +163,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 				return Live{}, err
 			}
 			live.HasOwnedTable = found.HasOwnedTable
-			if origin == OriginAll || origin == OriginNFT {
+			if origin.includesNFT(false) {
 				for _, c := range found.UnmodeledChains {
 					live.UnmodeledChains = append(live.UnmodeledChains, c.String())
 				}
@@ -240,7 +256,7 @@ func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 		}
 	}
 	rs.Tables = slices.DeleteFunc(rs.Tables, func(t rules.Table) bool {
-		return origin != OriginAll && isIPTablesNFT(&t) != (origin == OriginIPTablesNFT)
+		return !origin.includesNFT(isIPTablesNFT(&t))
 	})
 	first := len(rs.Tables)
 	rs.Tables = append(rs.Tables, s.legacy...)

@@ -63,6 +63,7 @@ func TestChainsAtOtherHooksAreReported(t *testing.T) {
 	for origin, want := range map[compat.Origin][]string{
 		compat.OriginAll:         {"table netdev filter chain ingress at ingress of lo (1 rule)"},
 		compat.OriginNFT:         {"table netdev filter chain ingress at ingress of lo (1 rule)"},
+		compat.OriginNFTables:    {"table netdev filter chain ingress at ingress of lo (1 rule)"},
 		compat.OriginIPTablesNFT: nil,
 		compat.OriginLegacy:      nil,
 	} {

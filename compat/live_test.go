@@ -59,7 +59,8 @@ func TestLiveTablesAreAttributedToTheirPrograms(t *testing.T) {
 	const nativeNFT = "inet sluice, ip others, inet nat"
 	for origin, want := range map[compat.Origin]string{
 		compat.OriginNFT: nativeNFT, compat.OriginIPTablesNFT: iptablesNFT, compat.OriginLegacy: iptablesLegacy,
-		compat.OriginAll: nativeNFT + ", " + iptablesNFT + ", " + iptablesLegacy,
+		compat.OriginAll:      nativeNFT + ", " + iptablesNFT + ", " + iptablesLegacy,
+		compat.OriginNFTables: nativeNFT + ", " + iptablesNFT,
 	} {
 		live := readLive(t, ns, origin)
 		var got []string
@@ -68,8 +69,7 @@ func TestLiveTablesAreAttributedToTheirPrograms(t *testing.T) {
 			wantComment := map[compat.Origin]string{
 				compat.OriginIPTablesNFT: "iptables-nft", compat.OriginLegacy: "iptables-legacy",
 			}[origin]
-			if origin != compat.OriginAll && origin != compat.OriginNFT &&
-				table.Comment != wantComment {
+			if wantComment != "" && table.Comment != wantComment {
 				t.Errorf("table %s has comment %q, want %q", table.Name, table.Comment, wantComment)
 			}
 		}

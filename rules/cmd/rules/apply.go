@@ -121,7 +121,7 @@ type validation struct {
 func (p *parameters) validation(ns *netns.NS, redirect *rules.Redirect) validation {
 	v := validation{
 		namespace: ns, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout,
-		backend: compat.BackendName(p.Backend),
+		backend: p.backendName(),
 	}
 	if redirect == nil {
 		a := p.AmbientRedirect()

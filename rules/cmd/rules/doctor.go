@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/doctor"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -102,11 +101,11 @@ func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.F
 	}
 	if p.host != nil {
 		facts := doctor.GatherNode(ns, rs, p.doctorBudget)
-		facts.Backend = compat.BackendName(p.Backend)
+		facts.Backend = p.backendName()
 		return facts.Facts, doctor.DiagnoseNode(facts, p.host.Parameters), nil
 	}
 	facts := doctor.Gather(ns, rs, p.doctorBudget)
-	facts.Backend = compat.BackendName(p.Backend)
+	facts.Backend = p.backendName()
 	if p.AmbientMode {
 		return facts, doctor.DiagnoseAmbient(facts, p.AmbientRedirect()), nil
 	}

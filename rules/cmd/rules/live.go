@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat"
-	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -21,7 +20,8 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 	return live, err
 }
 
-// readLive reads the rules in the namespace of the parameters, and returns them with warnings.
+// readLive reads the rules in the namespace of the parameters, and returns them with warnings. It
+// ignores the backend that the agent reports: the rules of the other backend affect packets too.
 func (p *parameters) readLive() (live rules.Ruleset, warnings []string, err error) {
 	err = p.inNamespace(func(ns *netns.NS) (err error) {
 		live, warnings, err = readLive(ns, compat.BackendName(p.Backend))
@@ -37,23 +37,22 @@ func (p *parameters) readLive() (live rules.Ruleset, warnings []string, err erro
 func readLive(
 	ns *netns.NS, name compat.BackendName,
 ) (found rules.Ruleset, warnings []string, err error) {
-	origin := compat.OriginAll
-	switch name {
-	case compat.BackendNFT:
-		found, err = nft.ReadAll(ns)
-		return found, nil, err
-	case compat.BackendLegacy:
-		origin = compat.OriginLegacy
-	}
-	live, err := compat.ReadLive(ns, origin)
+	live, err := compat.ReadLive(ns, map[compat.BackendName]compat.Origin{
+		compat.BackendNFT: compat.OriginNFTables, compat.BackendLegacy: compat.OriginLegacy,
+	}[name])
 	if compat.IsNotPermitted(err) && name == compat.BackendAuto {
-		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
-			return tables, []string{"rules of iptables-legacy, if there are any, are left out: " +
-				strings.ReplaceAll(err.Error(), "\n", "; ")}, nil
+		if tables, nftErr := compat.ReadLive(ns, compat.OriginNFTables); nftErr == nil {
+			warnings = append(warnings, "rules of iptables-legacy, if there are any, are left out: "+
+				strings.ReplaceAll(err.Error(), "\n", "; "))
+			live, err = tables, nil
 		}
 	}
 	if err != nil {
 		return rules.Ruleset{}, nil, err
+	}
+	if name != compat.BackendAuto {
+		warnings = append(warnings, fmt.Sprintf("left out: rules of %s, because of --backend %s",
+			otherBackend(name), string(name)))
 	}
 	for _, a := range live.Ambiguous {
 		warnings = append(warnings,

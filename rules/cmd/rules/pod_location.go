@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/text"
@@ -145,10 +144,7 @@ func (s *system) locate(p *parameters) error {
 		// The parameters that both redirections have; see [parameter.Values.AmbientRedirect].
 		p.Redirect.RerouteInterfaces, p.Redirect.Counters = a.RerouteInterfaces, a.Counters
 		p.Redirect.Without = a.Without
-	default:
-		return nil
 	}
-	p.setBackend(found.Backend)
 	return nil
 }
 
@@ -165,16 +161,7 @@ func (s *system) locateNode(p *parameters) error {
 		return systemError(agentError(ctx, "--node", err))
 	}
 	p.host, p.netnsPath = found, found.NetNS
-	p.setBackend(found.Backend)
 	return nil
-}
-
-// setBackend sets the backend that the agent reports, unless a flag or a variable selects nft or
-// legacy.
-func (p *parameters) setBackend(name string) {
-	if p.Backend == string(compat.BackendAuto) && name != "" {
-		p.Backend = name
-	}
 }
 
 // agentError returns the error of a failed request to the node agent for a flag.

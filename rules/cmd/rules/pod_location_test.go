@@ -344,6 +344,42 @@ func TestPodFlagSelectsAPodInAmbientMode(t *testing.T) {
 	}
 }
 
+// TestLiveRulesOfAPodAreThoseOfBothBackends covers a pod with Sluice's rules in nf_tables and a
+// foreign rule in iptables-legacy that disables NAT for the packet.
+func TestLiveRulesOfAPodAreThoseOfBothBackends(t *testing.T) {
+	ns := netnstest.New(t)
+	dir := startAgentWithPods(t, map[string]agent.Location{"web": meshPod(t, ns)})
+	within(t, ns, "iptables-legacy", "-t", "raw", "-A", "OUTPUT", "-p", "tcp", "-j", "NOTRACK")
+	const redirected = "redirected to port 15001"
+	for _, row := range []struct {
+		args         []string
+		isRedirected bool
+		stderr       string
+	}{
+		{[]string{"--pod", "default/web"}, false, ""},
+		{[]string{"--pod", "default/web", "--backend", "auto"}, false, ""},
+		{
+			[]string{"--pod", "default/web", "--backend", "nft"},
+			true,
+			"left out: rules of iptables-legacy, because of --backend nft\n",
+		},
+	} {
+		args := append([]string{"explain", "--live"}, row.args...)
+		code, stdout, stderr := runCommand(dir, "",
+			append(args, "out tcp 10.244.1.5:40000 > 10.96.0.1:80 uid 1000")...)
+		if code != 0 || strings.Contains(stdout, redirected) != row.isRedirected ||
+			!strings.Contains(stderr, row.stderr) {
+			t.Errorf("%q: exit code %d: %s%s\nwant 0, redirected: %t, and on stderr %q", args, code,
+				stdout, stderr, row.isRedirected, row.stderr)
+		}
+	}
+	code, stdout, stderr := runCommand(dir, "", "show", "--live", "--pod", "default/web")
+	if code != 0 || !strings.Contains(stdout, "ip raw OUTPUT") {
+		t.Errorf("show: exit code %d: %s%s\nwant 0 and the rule of iptables-legacy", code, stdout,
+			stderr)
+	}
+}
+
 // diff compares the log of an istio-init container with the desired rules of a redirected pod.
 func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	log := istioLog(t)

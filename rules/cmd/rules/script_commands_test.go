@@ -37,6 +37,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"untouched": scriptUntouched,
 	"device":    scriptDevice,
 	"proxy":     scriptProxy,
+	"admin":     scriptAdmin,
 	"agent":     scriptAgent,
 }
 
@@ -191,7 +192,15 @@ func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 // scriptProxy runs rules in a namespace as the proxy's user and without capabilities, writes the
 // output to the files out and err, and requires an exit code: proxy NAMESPACE CODE rules
 // ARGUMENT...
-func scriptProxy(ts *testscript.TestScript, _ bool, args []string) {
+func scriptProxy(ts *testscript.TestScript, _ bool, args []string) { runAsProxy(ts, args) }
+
+// scriptAdmin is like scriptProxy, but the process has CAP_NET_ADMIN.
+func scriptAdmin(ts *testscript.TestScript, _ bool, args []string) {
+	runAsProxy(ts, args, unix.CAP_NET_ADMIN)
+}
+
+// runAsProxy runs a command of scriptProxy with the capabilities.
+func runAsProxy(ts *testscript.TestScript, args []string, capabilities ...uintptr) {
 	ns := openNamespace(ts, args[0])
 	defer ns.Close()
 	var stdout, stderr bytes.Buffer
@@ -200,7 +209,10 @@ func scriptProxy(ts *testscript.TestScript, _ bool, args []string) {
 		Path: "/proc/self/exe", Args: args[2:], Dir: "/",
 		Env:    append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 		Stdout: &stdout, Stderr: &stderr,
-		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1337, Gid: 1337}},
+		SysProcAttr: &syscall.SysProcAttr{
+			Credential:  &syscall.Credential{Uid: 1337, Gid: 1337},
+			AmbientCaps: capabilities,
+		},
 	}
 	err := ns.Do(cmd.Run)
 	var exit *exec.ExitError
