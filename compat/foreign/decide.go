@@ -222,7 +222,8 @@ func packetsText(conditions []diff.Condition) string {
 
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
 // functions and chains that live.Ruleset does not contain, rules at input, which are not evaluated,
-// routes over lo, routes to loopback addresses, and another name of the loopback interface.
+// expected connections, routes over lo, routes to loopback addresses, and another name of the loopback
+// interface.
 func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {
@@ -232,6 +233,7 @@ func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
 	reasons = append(append(reasons, unknownAtInput(live)...), unknownRoutes(live, desired)...)
+	reasons = append(reasons, unknownExpectations(live, desired)...)
 	return append(reasons, unknownDelivery(live)...)
 }
 

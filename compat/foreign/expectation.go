@@ -1,0 +1,53 @@
+package foreign
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// unknownExpectations returns a sentence for each foreign rule that may make conntrack expect TCP
+// connections, at most maxClasses sentences: rules that assign a conntrack helper, and in TPROXY mode
+// rules that refer to an object of unknown effect, such as an expectation. NAT translates an expected
+// connection like its master connection, and the rules of TPROXY mode do not assign it to the proxy.
+// [diff.Bypass] does not evaluate expected connections, because the desired ruleset has none.
+func unknownExpectations(live *compat.Live, desired *rules.Ruleset) []string {
+	isTProxy := false
+	for _, r := range desired.AllRules() {
+		isTProxy = isTProxy || slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+			switch a.(type) {
+			case rules.TProxy, rules.TProxyDrop:
+				return true
+			}
+			return false
+		})
+	}
+	var reasons []string
+	for t, c := range live.Ruleset.AllChains() {
+		for i := range c.Rules {
+			step := rules.Step{Table: t, Chain: c, Index: i}
+			if len(reasons) < maxClasses && slices.ContainsFunc(c.Rules[i].Actions, func(a rules.Action) bool {
+				return mayExpect(a, isTProxy)
+			}) && OwnerOf(&live.Ruleset, &step) != OwnerSluice {
+				reasons = append(reasons, fmt.Sprintf("connections that conntrack expects because of this "+
+					"rule may not be redirected: %s: %s", OwnerOf(&live.Ruleset, &step), &step))
+			}
+		}
+	}
+	return reasons
+}
+
+// mayExpect reports whether the action may make conntrack expect TCP connections that the desired
+// ruleset does not redirect. The listed helpers expect only UDP packets
+// (nf_conntrack_netbios_ns.c, nf_conntrack_snmp.c and nf_conntrack_tftp.c in net/netfilter).
+func mayExpect(a rules.Action, isTProxy bool) bool {
+	switch a := a.(type) {
+	case rules.SetZone:
+		return a.Helper != "" && !slices.Contains([]string{"netbios-ns", "snmp", "tftp"}, a.Helper)
+	case rules.Unknown:
+		return isTProxy && a.Effect == rules.AnyEffect && a.Text == "objref"
+	}
+	return false
+}
