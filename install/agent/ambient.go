@@ -157,7 +157,7 @@ func (a *Agent) ambientPod(uid string) *audit.AmbientPod {
 	}
 	return &audit.AmbientPod{
 		Namespace: audit.In(r.NS), NetNS: r.NS.ID(), Parameters: r.Ambient, Backend: r.Backend,
-		Repaired: r.Repaired, Release: r.Release,
+		TakeRepaired: r.TakeRepaired, Release: r.Release,
 	}
 }
 

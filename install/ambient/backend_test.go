@@ -92,7 +92,7 @@ func TestBackendChanges(t *testing.T) {
 			return err == nil && len(installed) == 1 && installed[0].Name() == backend
 		})
 		rulestest.Eventually(t, "the pod is enrolled", enabled("stays"))
-		if r := env.Rules("uid-stays"); r == nil || r.Backend != backend || r.Repaired != nil {
+		if r := env.Rules("uid-stays"); r == nil || r.Backend != backend || r.TakeRepaired() != nil {
 			t.Errorf("rules %+v, want rules of %s and no repaired differences", r, backend)
 		} else {
 			r.Release()

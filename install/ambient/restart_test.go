@@ -264,7 +264,7 @@ func TestZtunnelRestarts(t *testing.T) {
 	}
 }
 
-// TestRepairsAreKeptForTheAudit checks that Rules returns a repair that happened during the
+// TestRepairsAreKeptForTheAudit checks that TakeRepaired returns a repair that happened during the
 // enrollment of a pod, and returns it only once. A pod that starts, and a pod that enters ambient
 // mode, have nothing to repair.
 func TestRepairsAreKeptForTheAudit(t *testing.T) {
@@ -276,7 +276,7 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 			t.Fatalf("Rules returns nil for %s", uid)
 		}
 		defer r.Release()
-		return r.Repaired != nil
+		return r.TakeRepaired() != nil
 	}
 	if takeRepaired("uid-web") {
 		t.Error("Rules returns a repair of a pod that enters ambient mode")
@@ -290,6 +290,9 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
+	if r := env.Rules("uid-web"); r != nil {
+		r.Release() // as for a request to locate the pod
+	}
 	if !takeRepaired("uid-web") || takeRepaired("uid-web") {
 		t.Error("the repair is not returned exactly once")
 	}
@@ -331,18 +334,22 @@ func TestRepairsOfManyRulesNeedLittleMemory(t *testing.T) {
 	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
 	r := env.Rules("uid-web")
-	if r == nil || r.Repaired == nil || len(r.Repaired.Differences) == 0 {
-		t.Fatalf("Rules returns %+v, want repaired differences", r)
+	if r == nil {
+		t.Fatal("Rules returns nil")
 	}
 	defer r.Release()
+	repaired := r.TakeRepaired()
+	if repaired == nil || len(repaired.Differences) == 0 {
+		t.Fatalf("TakeRepaired returns %+v, want differences", repaired)
+	}
 	size := 0
-	for _, d := range r.Repaired.Differences {
+	for _, d := range repaired.Differences {
 		size += len(d.String())
 	}
-	if n := len(r.Repaired.Differences); n > 100 || size > 100<<10 {
+	if n := len(repaired.Differences); n > 100 || size > 100<<10 {
 		t.Errorf("%d differences of %d bytes, want at most 100 of 100 KiB", n, size)
 	}
-	if r.Repaired.Snapshot.Generation != 0 {
+	if repaired.Snapshot.Generation != 0 {
 		t.Error("the rules that were read are kept too")
 	}
 }

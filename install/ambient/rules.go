@@ -26,10 +26,10 @@ type Rules struct {
 	Ambient rules.Ambient
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
-	// Repaired contains the differences that the node found and repaired when it enrolled a pod
-	// that should have had the rules already; nil for none. Of very many differences it contains
-	// only some. [Node.Rules] returns each difference only once.
-	Repaired *compat.Comparison
+	// TakeRepaired returns the differences that the node found and repaired when it enrolled a pod
+	// that should have had the rules already; nil for none. Of very many differences it returns
+	// only some. It returns each difference only once, and must not be called after Release.
+	TakeRepaired func() *compat.Comparison
 	// Release permits the node to change the rules again, and closes NS.
 	Release func()
 }
@@ -52,8 +52,12 @@ func (n *Node) Rules(uid string) *Rules {
 		n.Log.Warn("a pod in ambient mode cannot be audited", podField(p.ref), zap.Error(err))
 		return nil
 	}
-	r := &Rules{NS: ns, Ambient: p.ambient, Backend: p.backend, Repaired: p.repaired}
-	p.repaired = nil
+	r := &Rules{NS: ns, Ambient: p.ambient, Backend: p.backend}
+	r.TakeRepaired = func() *compat.Comparison {
+		repaired := p.repaired
+		p.repaired = nil
+		return repaired
+	}
 	r.Release = func() {
 		_ = ns.Close()
 		p.rulesMu.Unlock()

@@ -399,8 +399,8 @@ func TestSandboxIsReplaced(t *testing.T) {
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
 	r := env.Rules("uid-web")
 	defer r.Release()
-	if r.Repaired != nil {
-		t.Errorf("rules that never existed are reported as removed: %+v", r.Repaired)
+	if repaired := r.TakeRepaired(); repaired != nil {
+		t.Errorf("rules that never existed are reported as removed: %+v", repaired)
 	}
 }
 

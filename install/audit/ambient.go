@@ -26,10 +26,10 @@ type AmbientPod struct {
 	Parameters rules.Ambient
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
-	// Repaired contains the differences that the agent found and repaired when it enrolled the pod,
-	// if the pod should have had the rules already; nil if there are none. Each difference is
-	// returned only once.
-	Repaired *compat.Comparison
+	// TakeRepaired returns the differences that the agent found and repaired when it enrolled the
+	// pod, if the pod should have had the rules already; nil if there are none. It returns each
+	// difference only once: only an audit that reports them calls it.
+	TakeRepaired func() *compat.Comparison
 	// Release permits the agent to change the rules again. The caller must call it.
 	Release func()
 }
@@ -74,8 +74,8 @@ func (r *auditRun) auditAmbient(ctx context.Context, p *AmbientPod) {
 	r.sandbox = &sandbox.Sandbox{ID: p.NetNS}
 	r.watchNamespace(p.Namespace)
 	ns := meteredNamespace{p.Namespace, r}
-	if p.Repaired != nil {
-		r.reportRepaired(ns, p.Repaired)
+	if repaired := p.TakeRepaired(); repaired != nil {
+		r.reportRepaired(ns, repaired)
 	}
 	r.auditNamespace(ctx, ns)
 }

@@ -24,7 +24,7 @@ type ambientTestEnv struct {
 	*testEnv
 	ns         *fakeNamespace // of the pod
 	parameters *rules.Ambient
-	repaired   *compat.Comparison // the differences that the next call of ambient returns
+	repaired   *compat.Comparison // the differences that the next call of TakeRepaired returns
 	unreleased int                // AmbientPods that were not released
 }
 
@@ -35,12 +35,14 @@ func (env *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
 		return nil
 	}
 	env.unreleased++
-	p := &audit.AmbientPod{
+	return &audit.AmbientPod{
 		Namespace: env.ns, NetNS: env.ns.id, Parameters: *env.parameters, Backend: compat.BackendNFT,
-		Repaired: env.repaired, Release: func() { env.set(func() { env.unreleased-- }) },
+		TakeRepaired: func() (repaired *compat.Comparison) {
+			env.set(func() { repaired, env.repaired = env.repaired, nil })
+			return repaired
+		},
+		Release: func() { env.set(func() { env.unreleased-- }) },
 	}
-	env.repaired = nil
-	return p
 }
 
 // compileAmbient returns the rules of the parameters.
@@ -112,6 +114,25 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 		if repaired.Len() != 1 || env.unreleased != 0 || env.ns.open != 0 {
 			t.Errorf("%d log lines of the repair, want 1; %d pods are not released, %d namespaces are open, want none",
 				repaired.Len(), env.unreleased, env.ns.open)
+		}
+	})
+}
+
+// TestLocateKeepsTheReportOfARepair checks that an audit reports a repair, and closes the connections
+// that bypass ztunnel, although the pod was located between the repair and the audit.
+func TestLocateKeepsTheReportOfARepair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := newAmbientTestEnv(t)
+		env.set(func() { env.repaired = &compat.Comparison{Differences: []rules.Difference{{Kind: rules.Missing}}} })
+		if _, err := env.Locate(t.Context(), "shop", "web"); err != nil {
+			t.Fatal(err)
+		}
+		ended := env.ns.ended
+		env.RulesChanged("uid-web")
+		settle()
+		if reported := env.takeEvents(); reported != "RedirectRepaired" || env.ns.ended != ended+1 {
+			t.Errorf("events %q, connections were ended %d times; want RedirectRepaired, and once", reported,
+				env.ns.ended-ended)
 		}
 	})
 }
