@@ -89,8 +89,8 @@ func (c statusCache) since(at time.Time) time.Duration {
 // invalidateStatus makes the next STATUS check everything.
 func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statusFile)) }
 
-// read returns the content of the file, or the zero value if there is no valid file of this boot and
-// of this program.
+// read returns the content of the file, or the zero value if there is no valid file of this boot
+// and of this program.
 func (c statusCache) read() cachedStatus {
 	var s cachedStatus
 	data, err := file.ReadRegular(c.path)

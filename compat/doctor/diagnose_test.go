@@ -708,8 +708,8 @@ func TestIncompleteListsProveNothingMissing(t *testing.T) {
 	}
 }
 
-// TestSimilarFindingsAreLimited covers a pod with very many policy rules and routes. The more severe
-// findings are not hidden by others.
+// TestSimilarFindingsAreLimited covers a pod with very many policy rules and routes. The more
+// severe findings are not hidden by others.
 func TestSimilarFindingsAreLimited(t *testing.T) {
 	facts := healthy()
 	add := func(n int, r PolicyRule) {

@@ -35,8 +35,8 @@ type Facts struct {
 	Interfaces    []Interface
 	Routing       RoutingFacts
 	InterfacesErr error // of Interfaces and Routing
-	// Interrupted names the lists of Interfaces and Routing that other processes changed during each
-	// attempt to read them, so that they may be incomplete.
+	// Interrupted names the lists of Interfaces and Routing that other processes changed during
+	// each attempt to read them, so that they may be incomplete.
 	Interrupted []string
 
 	// Tables are all tables of nf_tables, the newest first, which is the order of chains at equal

@@ -150,8 +150,8 @@ func (f *Facts) readNetwork() error {
 // maxDumps is the maximum number of attempts to list objects while other processes change them.
 const maxDumps = 5
 
-// listObjects lists objects, and adds their name to f.Interrupted if a change interrupts each attempt. The
-// list then lacks at most objects that have changed.
+// listObjects lists objects, and adds their name to f.Interrupted if a change interrupts each
+// attempt. The list then lacks at most objects that have changed.
 func listObjects[T any](f *Facts, objects string, read func() ([]T, error)) ([]T, error) {
 	found, err := dump.Retry(maxDumps, read)
 	switch {

@@ -137,8 +137,8 @@ func TestMissingRulesFailBesideARunningProxy(t *testing.T) {
 	}
 }
 
-// The proxy of a sidecar does not listen on the tunnel port. Inbound connections that bypass it must
-// fail the validation nevertheless.
+// The proxy of a sidecar does not listen on the tunnel port. Inbound connections that bypass it
+// must fail the validation nevertheless.
 func TestInboundBypassFailsBesideARunningProxy(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {

@@ -94,8 +94,9 @@ func (p *planner) planInbound(f rules.Family) {
 	}
 	control := p.options.Redirect.TunnelPort
 	if p.running {
-		// The proxy of a sidecar does not listen on the tunnel port. If the rules capture a connection
-		// to the port where the proxy accepts inbound connections, it arrives at this port too.
+		// The proxy of a sidecar does not listen on the tunnel port. If the rules capture a
+		// connection to the port where the proxy accepts inbound connections, it arrives at this
+		// port too.
 		control = p.options.Redirect.InboundCapturePort
 	}
 	t.control = netip.AddrPortFrom(podIPs[0], control)

@@ -44,8 +44,8 @@ func (a *Agent) bypassChanged() {
 	a.updateEvents()
 }
 
-// noteAdd handles the plugin's report of an ADD. The report of a successful ADD shows that the runtime
-// called the plugin, also if the record of the ADD could not be stored.
+// noteAdd handles the plugin's report of an ADD. The report of a successful ADD shows that the
+// runtime called the plugin, also if the record of the ADD could not be stored.
 func (a *Agent) noteAdd(add agent.Add) {
 	a.reporter.countAdd(add)
 	if add.Result == agent.AddSucceeded && add.UID != "" {

@@ -107,7 +107,8 @@ func (n *Node) install(
 	}
 	applied, err = n.Backend.Apply(p.ns, rs, found.Snapshot)
 	if compat.IsLegacyTooLarge(applied.Backend, err) {
-		// verify checks whether the rules are in nf_tables. The audit reports that others are unknown.
+		// verify checks whether the rules are in nf_tables. The audit reports that others are
+		// unknown.
 		n.Log.Warn("the tables of iptables-legacy of a pod in ambient mode cannot be read",
 			podField(p.ref), zap.Error(err))
 		err = nil
@@ -156,8 +157,8 @@ func storable(found compat.Comparison) *compat.Comparison {
 	return &found
 }
 
-// check compares the rules. If the tables of iptables-legacy are too large to read, it compares only
-// the rules in nf_tables.
+// check compares the rules. If the tables of iptables-legacy are too large to read, it compares
+// only the rules in nf_tables.
 func (n *Node) check(p *pod, rs rules.Ruleset, last compat.Snapshot) (compat.Comparison, error) {
 	found, err := n.Backend.Check(p.ns, rs, last)
 	if compat.IsLegacyTooLarge(found.Backend, err) {
@@ -208,8 +209,8 @@ func (n *Node) uninstallRules(ctx context.Context, p *pod) error {
 }
 
 // ignoreLegacyTooLarge returns the error of a removal of rules from all backends. If the tables of
-// iptables-legacy are too large to read, and nf_tables has no rules of Sluice, it logs the error and
-// returns nil. The caller holds RuleLock.
+// iptables-legacy are too large to read, and nf_tables has no rules of Sluice, it logs the error
+// and returns nil. The caller holds RuleLock.
 func (n *Node) ignoreLegacyTooLarge(p *pod, err error) error {
 	if !compat.IsLegacyTooLarge(compat.BackendNFT, err) {
 		return err

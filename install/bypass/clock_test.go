@@ -180,8 +180,8 @@ func TestKnownPodsAreNotCountedAgainAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestABypassAfterTheClockWasSetIsCounted covers a pod that is created after the clock was set back,
-// and before the last bypass by the clock. An ADD before it does not end the bypass.
+// TestABypassAfterTheClockWasSetIsCounted covers a pod that is created after the clock was set
+// back, and before the last bypass by the clock. An ADD before it does not end the bypass.
 func TestABypassAfterTheClockWasSetIsCounted(t *testing.T) {
 	var elapsed time.Duration
 	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})

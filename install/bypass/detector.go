@@ -65,8 +65,8 @@ type Bypass struct {
 	Created time.Time `json:"created"`
 	// Since is the beginning of the period in which the chain was complete.
 	Since time.Time `json:"since"`
-	// Pods is the number of such pods since the plugin was last called for a pod. A pod counts again
-	// for another sandbox.
+	// Pods is the number of such pods since the plugin was last called for a pod. A pod counts
+	// again for another sandbox.
 	Pods int `json:"pods"`
 }
 
@@ -177,9 +177,10 @@ func (d *Detector) Current() (Bypass, bool) {
 	return *d.current, true
 }
 
-// NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether it is
-// a new one: a sandbox is recorded once, also if the bypass has ended since. Pods may be recorded in
-// any order. If the bypass cannot be stored for the next agent, NoteBypass returns an error.
+// NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether it
+// is a new one: a sandbox is recorded once, also if the bypass has ended since. Pods may be
+// recorded in any order. If the bypass cannot be stored for the next agent, NoteBypass returns an
+// error.
 func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
 	if d.counted.contains(uid, created) {

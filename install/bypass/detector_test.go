@@ -105,8 +105,8 @@ func TestAPeriodBeginsAfterTheRepair(t *testing.T) {
 	}
 }
 
-// TestOnlyAChainThatWasReadIsIncomplete checks that the cause is unknown for times at which the chain
-// was not found incomplete.
+// TestOnlyAChainThatWasReadIsIncomplete checks that the cause is unknown for times at which the
+// chain was not found incomplete.
 func TestOnlyAChainThatWasReadIsIncomplete(t *testing.T) {
 	complete := func(s int) bypass.ChainCheck { return bypass.ChainCheck{At: at(s), Complete: true} }
 	for name, row := range map[string]struct {

@@ -35,9 +35,9 @@ type Entry struct {
 	// their first installation; empty for other files. An old version stays in use while it cannot
 	// be replaced.
 	Versions []string `json:"versions,omitempty"`
-	// Elements contains, by the checksums in Versions, the element in the chain that was written for
-	// each version of an executable. It is empty for other files, and lacks versions that earlier
-	// releases installed.
+	// Elements contains, by the checksums in Versions, the element in the chain that was written
+	// for each version of an executable. It is empty for other files, and lacks versions that
+	// earlier releases installed.
 	Elements map[string][]byte `json:"elements,omitempty"`
 	// Replaced contains the unmodified elements of other plugins that were replaced in the chain.
 	Replaced [][]byte `json:"taken,omitempty"`

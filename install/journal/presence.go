@@ -80,7 +80,8 @@ func withoutAgent(dir string, do func(presence *os.File)) error {
 		if isCurrent {
 			return err
 		}
-		// [Lock.Discard] has removed the file meanwhile. An agent may have registered on a new file.
+		// [Lock.Discard] has removed the file meanwhile. An agent may have registered on a new
+		// file.
 	}
 }
 

@@ -16,8 +16,8 @@ const (
 	// minimum time.
 	retryInterval = time.Second
 	// minInterval is the minimum time between two reconciliations, and conflictInterval the minimum
-	// time while there is a conflicting writer. If the writer is another agent of Sluice, the minimum
-	// time is retryInterval: pods start with the plugin, whichever agent wrote last.
+	// time while there is a conflicting writer. If the writer is another agent of Sluice, the
+	// minimum time is retryInterval: pods start with the plugin, whichever agent wrote last.
 	minInterval      = 10 * time.Millisecond
 	conflictInterval = 20 * time.Millisecond
 )

@@ -48,8 +48,8 @@ type Leftover struct {
 	Noop bool
 }
 
-// IsNamed reports whether a configuration names the executable, or may name it, so that the plugin is
-// not removed from the node completely.
+// IsNamed reports whether a configuration names the executable, or may name it, so that the plugin
+// is not removed from the node completely.
 func (l Leftover) IsNamed() bool { return l.NamedBy != "" || l.UnreadErr != nil }
 
 func (l Leftover) String() string {
@@ -111,11 +111,11 @@ const (
 // plugin, but at most for the timeout, and not for the sandboxes of the agent's pods, which end
 // after the agent. After a change of a configuration, it waits for at least reloadDelay, because
 // new results may appear in this time. Meanwhile it removes the plugin again from configurations
-// into which another program writes it. Executables that are still named, or that a cached result or
-// a configuration may name because it cannot be read, are replaced with the no-op executable if
+// into which another program writes it. Executables that are still named, or that a cached result
+// or a configuration may name because it cannot be read, are replaced with the no-op executable if
 // [Settings.Noop] is set, and the journal is kept until nothing is left. Uninstall may be repeated,
-// even after a kill. The error wraps [journal.ErrAgentRunning] while an agent runs, because the agent
-// would install the plugin again.
+// even after a kill. The error wraps [journal.ErrAgentRunning] while an agent runs, because the
+// agent would install the plugin again.
 func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, error) {
 	n.reconcileLock.Lock()
 	defer n.reconcileLock.Unlock()

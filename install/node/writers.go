@@ -51,8 +51,8 @@ var unknownWriter = writer{
 	"find the program that cleans or writes the plugin directory of the node, and stop it",
 }
 
-// anotherAgent is the writer of a configuration that another node agent with the same state directory
-// wrote.
+// anotherAgent is the writer of a configuration that another node agent with the same state
+// directory wrote.
 var anotherAgent = writer{
 	"another node agent of Sluice",
 	"only one agent may run on a node: remove the other one; its pod may be in another namespace, or " +

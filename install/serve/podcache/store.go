@@ -26,8 +26,8 @@ type store struct {
 	current bool
 	// receivesList is set while the watch sends a list, which Replace receives at its end.
 	receivesList bool
-	// isSilent is set if a watch has not sent its list. Until the API server sends an event, the next
-	// watch does not count as established.
+	// isSilent is set if a watch has not sent its list. Until the API server sends an event, the
+	// next watch does not count as established.
 	isSilent bool
 	// changed, unless nil, is called after each change, with the zero name if any object may have
 	// changed.

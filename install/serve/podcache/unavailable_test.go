@@ -52,9 +52,9 @@ func TestUnavailableAPIServer(t *testing.T) {
 	})
 }
 
-// TestAWatchWithoutItsList checks that a watch that the API server accepts, and in which it sends no
-// list, is reported after a minute, and that the pods are then listed by another request. A pod that
-// is created meanwhile is cached when watches work again.
+// TestAWatchWithoutItsList checks that a watch that the API server accepts, and in which it sends
+// no list, is reported after a minute, and that the pods are then listed by another request. A pod
+// that is created meanwhile is cached when watches work again.
 func TestAWatchWithoutItsList(t *testing.T) {
 	for _, fromStart := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -34,9 +34,9 @@ const (
 )
 
 // listTimeout is the time limit for a list, for the start of a watch, and for the list that a watch
-// sends first. Without a limit each would wait indefinitely for a slow response. A list of the namespaces of a large cluster takes
-// seconds. If the API server does not end a watch in time, the cache ends the watch after this
-// additional time.
+// sends first. Without a limit each would wait indefinitely for a slow response. A list of the
+// namespaces of a large cluster takes seconds. If the API server does not end a watch in time, the
+// cache ends the watch after this additional time.
 const listTimeout = time.Minute
 
 // namespaceBackoff is nil for client-go's default delays, which grow from about a second to a
