@@ -166,6 +166,7 @@ func FuzzParsePacket(f *testing.F) {
 		"out 132 ::1 > ::1 dev lo gid 7",
 		"in tcp 10.1.1.1:1 > 10.244.1.5:80 missing-listeners 15008,127.0.0.1:15006",
 		"out tcp 10.244.1.5:1 > 10.244.1.5:80 no-socket transparent-socket transparent-sender",
+		"out ipv6-icmp fd00::1 > fd00::2 dev lo kernel-socket selects-interface state invalid",
 		"in tcp [::ffff:1.2.3.4]:1 > [::ffff:1.2.3.4]:2 flags none",
 		"in tpc x > y dev")
 	compiled := rules.MustCompile(typical(tproxyMode, ipv6))

@@ -63,6 +63,10 @@ type Packet struct {
 	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE). Rerouting
 	// does not change the interface of such a packet.
 	Bound bool
+	// SelectsInterface reports that the sender has selected OutInterface for this packet only
+	// (IP_PKTINFO, IP_UNICAST_IF), so that it does not follow from the destination and the mark. If
+	// rules reroute the packet, the selection has no effect.
+	SelectsInterface bool
 }
 
 // Owner is the user and group of a socket.
@@ -268,6 +272,9 @@ func (p Packet) String() string {
 	}
 	if p.Bound {
 		b.WriteString(" bound")
+	}
+	if p.SelectsInterface {
+		b.WriteString(" selects-interface")
 	}
 	return b.String()
 }

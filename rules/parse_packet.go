@@ -15,7 +15,7 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 	` [state new|established|related|invalid|untracked] [reply] [status LIST]` +
 	` [flags LIST|none] [icmp TYPE[/CODE]] [no-listener] [missing-listeners LIST]` +
 	` [in-address ADDRESS|none] [src-type TYPE] [dst-type TYPE] [no-reverse-path] [transparent-socket] [transparent-sender] [copy]` +
-	` [bound]`
+	` [bound] [selects-interface]`
 
 // ParsePacket parses a packet from text such as
 //
@@ -189,6 +189,8 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 		p.Copy = true
 	case "bound":
 		p.Bound = true
+	case "selects-interface":
+		p.SelectsInterface = true
 	case "reply":
 		p.Reply = true
 	case "status":
@@ -256,6 +258,8 @@ func (p *Packet) checkOptions(o packetOptions) []error {
 	require(!p.Copy || !isOutgoing, "copy applies only to incoming packets")
 	require(!p.Bound || isOutgoing && !o.socketless,
 		"bound applies only to outgoing packets of a socket")
+	require(!p.SelectsInterface || isOutgoing && (!o.socketless || p.KernelSocket),
+		"selects-interface applies only to outgoing packets of a socket")
 	return faults
 }
 

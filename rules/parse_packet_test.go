@@ -200,6 +200,11 @@ func TestParsePacketRejects(t *testing.T) {
 			"a transparent sender of an incoming packet", good + " transparent-sender",
 			"transparent-sender applies only to outgoing packets",
 		},
+		{
+			"an interface that no socket selects",
+			"out udp 10.1.1.1:1 > 10.1.1.2:80 no-socket selects-interface",
+			"selects-interface applies only to outgoing packets of a socket",
+		},
 		{"an outgoing copy", "out udp 10.1.1.1:1 > 224.0.0.1:80 copy", "copy applies only to incoming packets"},
 		{"an unknown state", good + " state NEW", `state "NEW" is not one of new, established`},
 		{"an unknown flag", good + " flags syn,xyz", `flag "xyz" is not one of fin, syn`},

@@ -297,6 +297,34 @@ func routeFacts() (list factList) {
 		})),
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
+	selects := func(device string) rules.Packet {
+		return with(outgoing, func(p *rules.Packet) { p.SelectsInterface, p.OutInterface = true, device })
+	}
+	dropsOnLoopback := chains(rules.Inet, []string{
+		base("filter", "prerouting", "-150"), "iifname lo drop",
+	})
+	marks := func(chainType string) kerneltest.Ruleset {
+		table := chains(rules.Inet, []string{base(chainType, "output", "-150"), "meta mark set 1"})
+		table.Name = "m"
+		return rulesetOf(table, dropsOnLoopback)
+	}
+	list.add(diff.SelectedInterfaceIsNotKept,
+		"a packet whose sender selected lo leaves the pod if its mark changes",
+		marks("route"), selects("lo"), "to 10.9.9.9:80 mark 0x1 away from lo connection mark 0x0 zone 0",
+	)
+	list.add(diff.SelectedInterfaceIsNotKept,
+		"a packet whose sender selected lo arrives there if a filter chain changes its mark",
+		marks("filter"), selects("lo"), "dropped",
+	)
+	list.add(diff.SelectedInterfaceIsNotKept,
+		"a packet whose sender selected lo arrives there if its mark does not change",
+		rulesetOf(dropsOnLoopback), selects("lo"), "dropped",
+	)
+	list.add(diff.SelectedInterfaceIsNotKept,
+		"a packet whose sender selected another interface is routed by its mark",
+		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		selects("eth1"), "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
+	)
 	marked := with(outgoing, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
 	list.add(diff.MarkChangeReroutesLoopback,
 		"a packet that its mark routes to lo leaves the pod if mangle sets another mark",

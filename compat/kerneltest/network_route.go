@@ -65,7 +65,8 @@ func (n *Network) Complete(p *rules.Packet) {
 	p.SourceType, p.DestinationType = addrType(from), addrType(to)
 	if p.Hook == rules.Output {
 		p.Bound = p.Bound && p.Owner != nil && !isLocal(to)
-		if !p.Bound {
+		p.SelectsInterface = p.SelectsInterface && p.Owner != nil && to.Is4() && !isLocal(to)
+		if !p.Bound && !p.SelectsInterface {
 			p.OutInterface = outInterfaceOf(p)
 		}
 		return

@@ -32,7 +32,7 @@ func (n *Network) CheckSendable(p *rules.Packet) error {
 		return unsendable("of a closed transparent socket")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)
-	case p.Hook == rules.Output && !p.Bound && p.OutInterface != outInterfaceOf(p):
+	case p.Hook == rules.Output && !p.Bound && !p.SelectsInterface && p.OutInterface != outInterfaceOf(p):
 		return unsendable("by an interface that routing does not choose")
 	case p.Hook != rules.Output && p.Hook != rules.Prerouting:
 		return unsendable("at hook " + p.Hook.String())

@@ -136,7 +136,12 @@ func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 	} else {
 		addr = &unix.SockaddrInet6{Addr: to.As16()}
 	}
-	err = unix.Sendto(fd, packet, 0, addr)
+	var control []byte
+	if p.SelectsInterface {
+		d := n.devices[p.OutInterface]
+		control = unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: int32(d.index)})
+	}
+	_, err = unix.SendmsgN(fd, packet, control, addr, 0)
 	// These errors mean that the packet was not sent. Ignore other errors: EPERM means that a rule
 	// has dropped the packet, and others occur if the kernel cannot route the packet after a rule
 	// has changed it.

@@ -108,6 +108,8 @@ func (s *space) setHostFields(b box, p *rules.Packet) {
 			p.TransparentSender = l.value
 		case key == boundKey:
 			p.Bound = l.value
+		case key == selectsKey:
+			p.SelectsInterface = l.value
 		case strings.HasPrefix(key, listenerKey) && l.value:
 			p.MissingListeners = p.MissingListeners.With(strings.TrimPrefix(key, listenerKey))
 		case key == copyKey:

@@ -239,7 +239,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 		s.given[toHostKey] = true
 	}
 	if !scope.boundSockets {
-		s.given[boundKey] = false
+		s.given[boundKey], s.given[selectsKey] = false, false
 	}
 	if !scope.missingListeners {
 		for _, l := range d.shared.listeners {

@@ -73,6 +73,7 @@ const (
 	MarkChangeReroutesLoopback
 	LinkLocalKeepsInterface
 	BoundSocketKeepsInterface
+	SelectedInterfaceIsNotKept
 	HeaderChangeReroutes
 	CopiesAreRoutedToTheGateway
 	DNATAtOutputReroutes
@@ -469,6 +470,12 @@ var factTexts = [...]factText{
 		"BoundSocketKeepsInterface",
 		"rerouting keeps the interface to which the packet's socket is bound, even if the " +
 			"destination is a local address",
+		"ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c",
+	},
+	SelectedInterfaceIsNotKept: {
+		"SelectedInterfaceIsNotKept",
+		"a packet whose sender selected the output interface for this packet (IP_PKTINFO) does not " +
+			"keep this interface when it is rerouted",
 		"ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	HeaderChangeReroutes: {

@@ -16,7 +16,8 @@ type packetScope struct {
 	// redirected limits the packets of translated connections to connections that this host
 	// receives.
 	redirected bool
-	// boundSockets includes packets whose socket is bound to an interface.
+	// boundSockets includes packets whose socket is bound to an interface, and packets whose sender
+	// has selected the interface for this packet.
 	boundSockets bool
 	// missingListeners includes hosts on which only some of several listeners of tproxy rules exist.
 	missingListeners bool
@@ -70,7 +71,7 @@ func readsUntracked(rs *rules.Ruleset) bool {
 }
 
 // dependsOnBinding reports whether the outcome of a packet may depend on whether its socket is
-// bound to an interface: a rule at output may change the route of the packet, or a rule may reject
+// bound to an interface, or its sender has selected the interface: a rule at output may change the route of the packet, or a rule may reject
 // it (RejectFromLoopbackNeedsLocalSource).
 func dependsOnBinding(rs *rules.Ruleset) bool {
 	return mayReroute(rs) || hasAction(rs, isAction[rules.Reject])

@@ -85,3 +85,56 @@ func TestUntrackedUndecidedOfTheLastComparison(t *testing.T) {
 			len(r.Undecided), r.UntrackedUndecided)
 	}
 }
+
+// TestPacketsThatSelectTheirInterface verifies that a decision considers packets whose sender has
+// selected the interface for this packet: rerouting does not keep it.
+func TestPacketsThatSelectTheirInterface(t *testing.T) {
+	onLoopback := rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "lo"}}}
+	toLocal := rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)}
+	notLocal := toLocal
+	notLocal.Not = true
+	byEth1 := base(rules.Filter, rules.Postrouting, 0,
+		when(rules.Drop, rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "eth1"}}}))
+	others := func(m ...rules.Match) rules.Rule { return when(rules.Drop, m...) }
+	marks := func(chainType rules.ChainType, list ...rules.Chain) rules.Ruleset {
+		return ruleset(append(list, base(chainType, rules.Output, -150,
+			when(setMark(1, everyBit))))...)
+	}
+	for _, row := range []struct {
+		name   string
+		chains []rules.Chain // before both chains that set the mark
+		want   diff.Verdict
+	}{
+		{"all packets", nil, diff.Different},
+		{
+			"only packets to other hosts on lo", []rules.Chain{base(rules.Filter, rules.Output, -160,
+				when(rules.Accept, onLoopback, notLocal), others())}, diff.Different,
+		},
+		{
+			"only packets to this host on other interfaces", []rules.Chain{base(rules.Filter,
+				rules.Output, -160, others(onLoopback), others(notLocal))}, diff.Different,
+		},
+		{
+			"only packets to this host on lo", []rules.Chain{base(rules.Filter, rules.Output, -160,
+				when(rules.Accept, onLoopback, toLocal), others())}, diff.Equivalent,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			left, right := marks(rules.Route, row.chains...), marks(rules.Filter, row.chains...)
+			r := decide(left, right)
+			if r.StrictVerdict() != row.want {
+				t.Fatalf("verdict %s, want %s", r.StrictVerdict(), row.want)
+			}
+			for _, c := range r.Classes {
+				if !c.Witness.SelectsInterface {
+					t.Errorf("witness %s, want a packet whose sender selects the interface", c.Witness)
+				}
+			}
+		})
+	}
+	// After rerouting, a packet may leave by another interface than its sender selected.
+	if r := decide(marks(rules.Route, byEth1), marks(rules.Filter, byEth1)); r.StrictVerdict() ==
+		diff.Equivalent {
+		t.Errorf("the interface at postrouting: verdict %s, want another", diff.Equivalent)
+	}
+}

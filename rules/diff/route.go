@@ -31,7 +31,8 @@ func (w *walk) reroute(f flow, before *markBits, out *flows) {
 		}
 		w.add(out, linkLocal)
 	}
-	local, remote := w.split(changed, w.localMark(changed.mark))
+	local, remote := w.split(changed,
+		w.or(w.localMark(changed.mark), w.selectedInsteadOfLoopback()))
 	local.toLoopback, remote.toLoopback = true, false
 	local.leavesLoopback, remote.leavesLoopback = false, true
 	w.add(out, local, remote, unchanged)
@@ -116,19 +117,42 @@ func (w *walk) bound() set {
 	}))
 }
 
+// selected returns the packets whose sender has selected the interface for this packet. Rerouting
+// does not keep this interface (SelectedInterfaceIsNotKept).
+func (s *space) selected() set {
+	return s.and(s.or(s.hasUserSocket, s.hasKernelSocket), s.variable(variable{
+		key: selectsKey, text: "whether the sender has selected the interface for this packet only",
+	}))
+}
+
+// selectedInsteadOfLoopback returns the packets that are on another interface than lo only because
+// the sender has selected it.
+func (w *walk) selectedInsteadOfLoopback() set {
+	selected := w.minus(w.selected(), w.overLoopback)
+	if selected == none {
+		return none
+	}
+	return w.and(selected, w.or(w.is(destinationType, number(rules.Local)), w.routedByLoopback()))
+}
+
 // keepsLoopback returns the packets on lo that stay on lo when they are routed again because their
 // mark has changed (MarkChangeReroutesLoopback). A packet whose first mark does not route it to lo
-// is on lo because of its destination.
+// is on lo because of its destination, unless the sender has selected lo.
 func (w *walk) keepsLoopback() set {
 	byDestination := w.or(w.is(destinationType, number(rules.Local)),
-		w.not(w.localMark(w.marks.packet)))
+		w.not(w.or(w.localMark(w.marks.packet), w.selected())))
 	if byDestination == all {
 		return all
 	}
-	return w.or(byDestination, w.variable(variable{
+	return w.or(byDestination, w.routedByLoopback())
+}
+
+// routedByLoopback returns the packets whose destination the host routes by lo, whatever the mark.
+func (w *walk) routedByLoopback() set {
+	return w.variable(variable{
 		key:  routeByLoopbackKey,
 		text: "whether the host routes the destination by lo, whatever the mark",
-	}))
+	})
 }
 
 // staysOnLink returns the IPv6 packets that keep their interface when they are routed again

@@ -295,17 +295,19 @@ func (e *evaluator) reroutedByHeader(f flow) set {
 	if f.mark != e.marks.packet {
 		return all
 	}
-	packets := e.or(e.lostOnLoopback(f), e.copiesByAnotherRoute())
+	packets := e.or(e.lostOnLoopback(f),
+		e.and(e.or(e.is(user, value{}), e.selected()), e.isByAnotherRoute()))
 	if e.single != nil {
 		packets = e.or(packets, e.staysOnLink())
 	}
 	return packets
 }
 
-// copiesByAnotherRoute returns the packets that may be copies and whose interface does not follow
-// from their destination and mark: they are sent by lo although neither routes them to lo, or by
-// another interface although one of the two does (CopiesAreRoutedToTheGateway).
-func (e *evaluator) copiesByAnotherRoute() set {
+// isByAnotherRoute returns the packets whose interface does not follow from their destination and
+// mark: they are sent by lo although neither routes them to lo, or by another interface although one
+// of the two does. They may be copies (CopiesAreRoutedToTheGateway), or the sender has selected the
+// interface.
+func (e *evaluator) isByAnotherRoute() set {
 	byLoopback := e.or(e.is(destinationType, number(rules.Local)), e.localMark(e.marks.packet))
-	return e.and(e.is(user, value{}), e.xor(e.overLoopback, byLoopback))
+	return e.xor(e.overLoopback, byLoopback)
 }

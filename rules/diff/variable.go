@@ -96,6 +96,7 @@ const (
 	socketKey          = "transparent socket "
 	toItselfKey        = "redirected to itself"
 	boundKey           = "bound socket"
+	selectsKey         = "selected interface"
 	copyKey            = "copy of a sent packet"
 	routeByLoopbackKey = "route by lo"
 	listenerKey        = "missing listener "
@@ -117,6 +118,8 @@ func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 		return p.TransparentSender, true
 	case key == boundKey:
 		return p.Bound, true
+	case key == selectsKey:
+		return p.SelectsInterface, true
 	case strings.HasPrefix(key, listenerKey):
 		return p.MissingListeners.Has(strings.TrimPrefix(key, listenerKey)), true
 	case key == copyKey:

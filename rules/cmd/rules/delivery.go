@@ -43,7 +43,7 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 // warnOfRoute warns if the routes of the namespace send the packet by another interface than the
 // packet states. Rules may depend on the interface.
 func (s *system) warnOfRoute(p *parameters, packet *rules.Packet) {
-	if packet.Hook != rules.Output || packet.Bound {
+	if packet.Hook != rules.Output || packet.Bound || packet.SelectsInterface {
 		return
 	}
 	sent := route.SentPacket{
