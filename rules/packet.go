@@ -61,7 +61,7 @@ type Packet struct {
 	// has sent and receives itself.
 	Copy bool
 	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE). Rerouting
-	// does not change the interface of such a packet.
+	// does not change the interface of such a packet. A packet of a closed socket has no Owner.
 	Bound bool
 	// SelectsInterface reports that the sender has selected OutInterface for this packet only
 	// (IP_PKTINFO, IP_UNICAST_IF), so that it does not follow from the destination and the mark. If

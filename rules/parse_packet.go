@@ -256,8 +256,8 @@ func (p *Packet) checkOptions(o packetOptions) []error {
 	require(!p.TransparentSender || isOutgoing,
 		"transparent-sender applies only to outgoing packets")
 	require(!p.Copy || !isOutgoing, "copy applies only to incoming packets")
-	require(!p.Bound || isOutgoing && !o.socketless,
-		"bound applies only to outgoing packets of a socket")
+	require(!p.Bound || isOutgoing && !p.KernelSocket,
+		"bound applies only to outgoing packets of a socket that is not a socket of the kernel")
 	require(!p.SelectsInterface || isOutgoing && (!o.socketless || p.KernelSocket),
 		"selects-interface applies only to outgoing packets of a socket")
 	return faults

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
@@ -164,5 +166,49 @@ func TestCgroupOfTheReceiver(t *testing.T) {
 		if len(possible) != 2 || possible[0].Dropped == possible[1].Dropped {
 			t.Errorf("at %s the model predicts %v, want a dropped and another packet", name, possible)
 		}
+	}
+}
+
+// TestClosedSocketHasCgroup verifies that a packet of a closed socket has no owner, but is in the
+// cgroup of the socket: the FIN that the kernel sends again after the first one was dropped.
+func TestClosedSocketHasCgroup(t *testing.T) {
+	netnstest.RequireRoot(t)
+	dir, cgroup := newCgroup(t)
+	ns := netnstest.New(t)
+	istiotest.Run(t, ns, fmt.Sprintf("*filter\n"+
+		"-A OUTPUT -p tcp --tcp-flags FIN FIN -m owner ! --socket-exists -m cgroup --path %s -j ACCEPT\n"+
+		"-A OUTPUT -p tcp --tcp-flags FIN FIN -m owner --socket-exists -j DROP\nCOMMIT\n", cgroup.Path),
+		"iptables-legacy-restore")
+	var listener net.Listener
+	err := ns.Do(func() (err error) {
+		listener, err = net.Listen("tcp4", "127.0.0.1:0")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var client net.Conn
+	inCgroup(t, dir, ns, func() (err error) {
+		client, err = net.Dial("tcp4", listener.Addr().String())
+		return err
+	})
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		live, err := compat.ReadLive(ns, compat.OriginLegacy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		filter := live.Ruleset.Tables[tableIndex(live, "filter")].Chain("OUTPUT")
+		if filter.Rules[0].Hits.Packets > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no FIN without an owner is in the cgroup")
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }

@@ -65,6 +65,7 @@ const (
 	OwnerNeedsSocket
 	XTablesOwnerWithoutSocket
 	KernelSocketHasNoOwner
+	ClosedSocketHasCgroup
 	SocketMatchRestoresMark
 	SocketMatchLooksUpReceiver
 	SocketMatchReadsSender
@@ -428,6 +429,13 @@ var factTexts = [...]factText{
 			"the match requires only a socket",
 		"owner_mt in net/netfilter/xt_owner.c, nft_meta_get_eval_skugid in " +
 			"net/netfilter/nft_meta.c",
+	},
+	ClosedSocketHasCgroup: {
+		"ClosedSocketHasCgroup",
+		"the socket of a connection that the process has closed has no owner, but it still has its " +
+			"cgroup",
+		"sock_orphan in include/net/sock.h, owner_mt in net/netfilter/xt_owner.c, cgroup_mt_v2 in " +
+			"net/netfilter/xt_cgroup.c",
 	},
 	SocketMatchRestoresMark: {
 		"SocketMatchRestoresMark",

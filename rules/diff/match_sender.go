@@ -43,7 +43,8 @@ func comparesOnlySocket(m rules.MatchOwner) bool {
 }
 
 // cgroupMatches returns the packets whose socket is in a cgroup. A packet has no field for the
-// cgroup: the cgroup is a fact about the sender, equal on both sides. For a received packet, nft
+// cgroup: the cgroup is a fact about the sender, equal on both sides. A closed socket, which has no
+// owner, is still in its cgroup (ClosedSocketHasCgroup). For a received packet, nft
 // compares the cgroup of the socket that receives it (SocketMatchLooksUpReceiver), and xtables has
 // no such match.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
@@ -72,7 +73,7 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	if s.single != nil {
 		in.kind = random // for a single packet, list both outcomes
 	}
-	return s.and(s.or(s.hasUserSocket, s.hasKernelSocket), s.variable(in))
+	return s.and(s.mayHaveSocket(), s.variable(in))
 }
 
 // cgroupName returns a name of the cgroup of a match and its level, which is equal for all matches

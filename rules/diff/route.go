@@ -110,9 +110,9 @@ func (w *walk) localMark(mark *markBits) set {
 }
 
 // bound returns the packets of sockets that are bound to the output interface. Rerouting keeps this
-// interface (BoundSocketKeepsInterface).
+// interface (BoundSocketKeepsInterface). A closed socket remains bound.
 func (w *walk) bound() set {
-	return w.and(w.hasUserSocket, w.variable(variable{
+	return w.and(w.or(w.hasUserSocket, w.mayHaveClosedSocket()), w.variable(variable{
 		key: boundKey, text: "whether the socket is bound to the interface",
 	}))
 }

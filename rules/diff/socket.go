@@ -11,14 +11,18 @@ import (
 // socket that receives the packet.
 func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 	if m.Kind == rules.NFTSocket && s.hook == rules.Output && !v.loopbackArrival {
-		hasSocket := s.or(s.or(s.hasUserSocket, s.hasKernelSocket), s.mayHaveClosedSocket())
-		return s.and(hasSocket, s.variable(variable{
+		return s.and(s.mayHaveSocket(), s.variable(variable{
 			key: senderKey, text: "whether the socket that sends the packet is transparent",
 		}))
 	}
 	return s.lookedUp(variable{
 		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
 	}, v)
+}
+
+// mayHaveSocket returns the packets that a socket may have sent, including a closed one.
+func (s *space) mayHaveSocket() set {
+	return s.or(s.or(s.hasUserSocket, s.hasKernelSocket), s.mayHaveClosedSocket())
 }
 
 // mayHaveClosedSocket returns the packets without an owner that a closed socket may have sent. Such

@@ -266,3 +266,45 @@ func TestSocketsOfSenderAndReceiver(t *testing.T) {
 		})
 	}
 }
+
+// TestCgroupOfClosedSockets verifies that a decision does not assume that packets without an owner
+// are in no cgroup: the socket of a closed connection keeps its cgroup.
+func TestCgroupOfClosedSockets(t *testing.T) {
+	cgroup := rules.MatchCgroup{Path: "a", Level: 1}
+	exists := rules.MatchOwner{IDs: []rules.IDRange{{Last: 1<<32 - 1}}}
+	missing := exists
+	missing.Not, missing.Socketless = true, true
+	drop := func(xtables bool, matches ...rules.Match) rules.Ruleset {
+		rule := when(rules.Drop, matches...)
+		rule.XTables = xtables
+		return ruleset(base(rules.Filter, rules.Output, 0, rule))
+	}
+	for _, row := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+	}{
+		{"no owner", drop(true, missing, cgroup), ruleset(), diff.Different},
+		{
+			"an owner, or any socket", drop(true, exists, cgroup), drop(true, cgroup), diff.Different,
+		},
+		{"an owner of nft, or any socket", drop(false, exists, cgroup), drop(false, cgroup), diff.Different},
+		{
+			"UDP has no closed sockets", drop(true, protocol(rules.UDP), missing, cgroup), ruleset(),
+			diff.Equivalent,
+		},
+		{"the same rule", drop(true, missing, cgroup), drop(true, missing, cgroup), diff.Equivalent},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := decide(row.left, row.right)
+			if r.StrictVerdict() != row.want {
+				t.Errorf("verdict %s, want %s", r.StrictVerdict(), row.want)
+			}
+			for _, c := range r.Classes {
+				if o := c.Outcome; o.Left.Outcome.Same(o.Right.Outcome) {
+					t.Errorf("witness %s: both outcomes are %s", c.Witness, o.Left.Outcome)
+				}
+			}
+		})
+	}
+}
