@@ -66,6 +66,10 @@ func isInput(m rules.Match) bool {
 	return ok
 }
 
+// maxExcluded is the maximum number of interfaces in OUTPUT for which addExcluded searches rules. It
+// bounds the time for a chain with very many rules, which a process of the pod can add.
+const maxExcluded = 256
+
 // addExcluded adds the rules for --istio-exclude-interfaces. For each interface, Istio appends a
 // rule to PREROUTING and one to OUTPUT, before its other rules. Foreign rules of the same form may
 // directly precede them.
@@ -75,45 +79,58 @@ func (f *finder) addExcluded() {
 		return
 	}
 	inRuns := f.runs(in, false)
+	atEnd := f.hasAppended(in) // only rules that directly precede Istio's can be Istio's
+	if atEnd {
+		inRuns = slices.DeleteFunc(inRuns, func(r run) bool { return !r.precedesIstio })
+	}
+	remaining := maxExcluded
 	for _, o := range f.runs(out, true) {
-		if !o.precedesIstio {
+		if !o.precedesIstio || remaining == 0 {
 			continue
 		}
-		// The first rules of the run may be foreign: find the longest suffix of the run that has
-		// counterparts in PREROUTING.
-		for skip := range o.names {
-			names := o.names[skip:]
-			start := f.findSequence(inRuns, in, names)
-			if start < 0 {
-				continue
-			}
-			for k := range names {
-				f.add(in, start+k)
-				f.add(out, o.start+skip+k)
-			}
-			break
+		names := o.names[max(0, len(o.names)-remaining):]
+		remaining -= len(names)
+		start, n := findSequence(inRuns, names, atEnd)
+		for k := range n {
+			f.add(in, start+k)
+			f.add(out, o.start+len(o.names)-n+k)
 		}
 	}
 }
 
-// findSequence returns the index of the first rule of the last sequence in PREROUTING with exactly
-// these interfaces, or -1. If the chain has other rules that Istio appended, the sequence must
-// directly precede one of them.
-func (f *finder) findSequence(runs []run, chain int, names []rules.InterfaceName) int {
+// hasAppended reports whether a chain has rules that Istio appended, other than rules for
+// interfaces.
+func (f *finder) hasAppended(chain int) bool {
 	chainRules := f.table.Chains[chain].Rules
-	mustPrecedeIstio := slices.ContainsFunc(f.Rules, func(p Position) bool {
+	return slices.ContainsFunc(f.Rules, func(p Position) bool {
 		return p.Chain == chain && !reroutes(&chainRules[p.Rule]) && !isReturn(&chainRules[p.Rule])
 	})
+}
+
+// findSequence returns the last sequence in the runs with the interfaces of the longest possible
+// suffix of names: the index of its first rule, and the number of its rules. If atEnd, the sequence
+// must end with its run.
+func findSequence(runs []run, names []rules.InterfaceName, atEnd bool) (start, length int) {
 	for _, r := range slices.Backward(runs) {
-		last := len(r.names) - len(names)
-		for i := last; i >= 0; i-- {
-			if slices.Equal(r.names[i:i+len(names)], names) &&
-				(!mustPrecedeIstio || r.precedesIstio && i == last) {
-				return r.start + i
+		for end := len(r.names); end > 0; end-- {
+			if n := commonSuffix(r.names[:end], names); n > length {
+				start, length = r.start+end-n, n
+			}
+			if atEnd {
+				break
 			}
 		}
 	}
-	return -1
+	return start, length
+}
+
+// commonSuffix returns the length of the longest common suffix.
+func commonSuffix(a, b []rules.InterfaceName) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return n
 }
 
 // isReturn reports whether the rule has the form "-i X -j RETURN".
@@ -130,20 +147,23 @@ func (f *finder) addRerouted() {
 		return
 	}
 	// names contains the interfaces of the preceding jumps without a RETURN rule so far.
-	var names []rules.InterfaceName
+	var names map[rules.InterfaceName]bool
 	chainRules := f.table.Chains[in].Rules
 	for j := range chainRules {
 		if reroutes(&chainRules[j]) {
 			name, _ := matchedInterface(chainRules[j].Matches[0], false)
-			names = append(names, name)
+			if names == nil {
+				names = map[rules.InterfaceName]bool{}
+			}
+			names[name] = true
 			continue
 		}
 		name, ok := returnRuleInterface(&chainRules[j], false)
-		if !ok || !slices.Contains(names, name) {
+		if !ok || !names[name] {
 			names = nil
 			continue
 		}
-		names = slices.DeleteFunc(names, func(n rules.InterfaceName) bool { return n == name })
+		delete(names, name)
 		f.add(in, j)
 	}
 }

@@ -15,8 +15,9 @@
 //     that send packets of the interface to ISTIO_REDIRECT.
 //
 // Ambiguous rules of Istio that were moved, or that no longer precede Istio's other rules, are not
-// identified. The RETURN rule of a rerouted interface is not identified either if Istio captures no
-// outbound address: in this case, no rule sends packets of the interface to ISTIO_REDIRECT.
+// identified, nor are more than 256 excluded interfaces. The RETURN rule of a rerouted interface is
+// not identified either if Istio captures no outbound address: in this case, no rule sends packets
+// of the interface to ISTIO_REDIRECT.
 package istio
 
 import (
@@ -56,7 +57,7 @@ type Position struct{ Chain, Rule int }
 // Find returns the rules and chains of Istio in a table of iptables. The table must be complete:
 // all chains with all rules in order, and in each rule the counter of iptables.
 func Find(t *rules.Table) Leftovers {
-	f := finder{Leftovers{table: t}}
+	f := finder{Leftovers{table: t}, map[Position]bool{}}
 	for i := range t.Chains {
 		if isIstio(&t.Chains[i]) {
 			f.Chains = append(f.Chains, i)
@@ -78,7 +79,6 @@ func Find(t *rules.Table) Leftovers {
 	slices.SortFunc(f.Rules, func(a, b Position) int {
 		return slices.Compare([]int{a.Chain, a.Rule}, []int{b.Chain, b.Rule})
 	})
-	f.Rules = slices.Compact(f.Rules)
 	return f.Leftovers
 }
 
@@ -119,15 +119,22 @@ func withoutCount(actions []rules.Action) []rules.Action {
 }
 
 // finder collects the rules and chains of Istio.
-type finder struct{ Leftovers }
+type finder struct {
+	Leftovers
+	added map[Position]bool // the elements of Rules
+}
 
 // add adds a rule.
-func (f *finder) add(chain, rule int) { f.Rules = append(f.Rules, Position{chain, rule}) }
+func (f *finder) add(chain, rule int) {
+	p := Position{chain, rule}
+	if !f.added[p] {
+		f.added[p] = true
+		f.Rules = append(f.Rules, p)
+	}
+}
 
 // has reports whether the rule was added.
-func (f *finder) has(chain, rule int) bool {
-	return slices.Contains(f.Rules, Position{chain, rule})
-}
+func (f *finder) has(chain, rule int) bool { return f.added[Position{chain, rule}] }
 
 // base returns the index of a built-in chain, or -1.
 func (f *finder) base(name string) int {

@@ -3,6 +3,7 @@ package istio_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -262,5 +263,43 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 					len(found.Rules), len(found.Chains))
 			}
 		})
+	}
+}
+
+// TestManyRulesForInterfaces finds nothing in chains with which a process of the pod can occupy the
+// caller. More than linear work would exceed the time limit of the tests.
+func TestManyRulesForInterfaces(t *testing.T) {
+	const n = 45_000 // the limit of 32 MiB of iptables-legacy allows about as many
+	parse := func(texts ...string) (list []rules.Rule) {
+		for _, text := range texts {
+			list = append(list, rule(t, text))
+		}
+		return list
+	}
+	jumps := func(before []rules.Rule, repeated, after []rules.Rule) []rules.Rule {
+		return slices.Concat(before, slices.Repeat(repeated, n/len(repeated)), after)
+	}
+	inbound, outbound := parse("tcp jump ISTIO_INBOUND"), parse("jump ISTIO_OUTPUT")
+	for name, chains := range map[string][2][]rules.Rule{
+		"the rules of PREROUTING follow Istio's": {
+			jumps(inbound, parse("in a return"), nil), jumps(nil, parse("out a return"), outbound),
+		},
+		"PREROUTING has no other rules of Istio": {
+			jumps(nil, parse("in a return", "in b return", "in a return", "in a return"), nil),
+			jumps(nil, parse("out a return"), outbound),
+		},
+		"each rule precedes one of Istio's": {
+			jumps(nil, parse("in a return", "tcp jump ISTIO_INBOUND"), nil),
+			jumps(nil, parse("out b return", "jump ISTIO_OUTPUT"), nil),
+		},
+	} {
+		table := rules.Table{Name: "nat", Chains: []rules.Chain{
+			{Name: "ISTIO_OUTPUT"},
+			{Name: "PREROUTING", Base: &rules.Base{}, Rules: chains[0]},
+			{Name: "OUTPUT", Base: &rules.Base{}, Rules: chains[1]},
+		}}
+		if found := istio.Find(&table); found.IsZero() {
+			t.Errorf("%s: no rules of Istio, want the jumps", name)
+		}
 	}
 }
