@@ -84,7 +84,14 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	}
 	found, err := backend.Check(ns, desired, compat.Snapshot{})
 	if err != nil {
-		return systemError(err)
+		if len(found.Differences) == 0 {
+			return systemError(err)
+		}
+		// Check could not read the rules of the other backend. The differences exist anyway.
+		if printErr := s.reportCheck(ns, found, nil); exitCode(printErr) != exitDifferent {
+			return printErr
+		}
+		return failure{exitDifferent, err}
 	}
 	var effect *foreign.Effect
 	switch {
