@@ -83,8 +83,10 @@ type applier struct {
 	result       Result
 	// found is the Sluice table that was read last, if it existed.
 	found []rules.Table
-	// unanswered contains the outcome and size of the last transaction if its answer was lost.
+	// unanswered contains the outcome and size of the last transaction if its answer was lost, and
+	// lost is then the error.
 	unanswered Result
+	lost       error
 	// gateAdded reports that this call has added the chains of [gate]. rulesReplaced reports that
 	// this call has then replaced the rules.
 	gateAdded, rulesReplaced bool
@@ -178,7 +180,7 @@ func (a *applier) apply(planned step) error {
 			err = a.afterCommit(planned, a.conn.commit(planned.transaction))
 		}
 		if !needsRetry(err) {
-			return a.removeGateAfterFailure(err)
+			return a.removeGateAfterFailure(a.withLostAnswer(err))
 		}
 		planned, conflict = step{}, err
 	}
@@ -187,7 +189,7 @@ func (a *applier) apply(planned step) error {
 	if conflict != nil {
 		failure = fmt.Errorf("%w: %w", failure, conflict)
 	}
-	return a.removeGateAfterFailure(failure)
+	return a.removeGateAfterFailure(a.withLostAnswer(failure))
 }
 
 // replan returns the step if it has a transaction, otherwise a new step. If the new step has no
@@ -211,7 +213,7 @@ func (a *applier) beforeCommit(s step) {
 	// If the answer to an earlier transaction was lost, this step was planned later, and is still
 	// needed. So the kernel did not execute that transaction, or another process has replaced its
 	// result.
-	a.unanswered = Result{}
+	a.unanswered, a.lost = Result{}, nil
 }
 
 // afterCommit records the result of the step's transaction. err is the error of the commit. If the
@@ -223,9 +225,18 @@ func (a *applier) afterCommit(s step, err error) error {
 		return nil
 	}
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
-		a.unanswered = Result{Outcome: s.outcome, Bytes: size}
+		a.unanswered, a.lost = Result{Outcome: s.outcome, Bytes: size}, err
 	}
 	return diagnose(err, &a.desired)
+}
+
+// withLostAnswer adds to an error that it is unknown whether the rules have changed, if the answer
+// to the last transaction was lost.
+func (a *applier) withLostAnswer(err error) error {
+	if err == nil || a.lost == nil || errors.Is(err, a.lost) {
+		return err
+	}
+	return errors.Join(fmt.Errorf("the rules may have changed: %w", a.lost), err)
 }
 
 // finish removes unneeded routes, and counts the changes of routes.

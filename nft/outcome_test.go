@@ -89,6 +89,10 @@ func TestOutcomeOfAFailureReportsRulesThatMayBeInPlace(t *testing.T) {
 			if err == nil {
 				t.Fatal("Apply succeeded, want an error")
 			}
+			if saysSo := strings.Contains(err.Error(), "the rules may have changed"); saysSo !=
+				(row.want != "") {
+				t.Errorf("error %v, want that the rules may have changed only with an outcome", err)
+			}
 			if got := a.resultAfter(err); got.Outcome != row.want ||
 				(got != Result{}) != (row.want != "") {
 				t.Errorf("result %+v, error %v, want outcome %q", got, err, row.want)
