@@ -146,11 +146,17 @@ func encodeGate(old *rules.Table, generation uint32) (*Transaction, error) {
 // commitIntermediate commits the intermediate transaction of the step, and waits until all packets
 // that entered a hook before the commit have left it.
 func (a *applier) commitIntermediate(s step) error {
+	if s.intermediateReplaces && a.mayHaveReplaced {
+		// As in beforeCommit: the kernel did not execute the replacement whose answer was lost, or
+		// another process has replaced its result.
+		a.rulesReplaced, a.mayHaveReplaced, a.lost = false, false, nil
+	}
 	err := a.conn.commit(s.intermediate)
 	// If the answer was lost, the kernel may have executed the transaction.
 	if lost := (*nlmsg.LostError)(nil); err == nil || errors.As(err, &lost) {
 		a.gateAdded = true
-		if err == nil && s.intermediateReplaces {
+		if s.intermediateReplaces {
+			a.mayHaveReplaced, a.lost = err != nil && !a.rulesReplaced, err
 			a.rulesReplaced = true
 		}
 		WaitForPackets()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -116,6 +117,61 @@ func TestApplyGivesUpIfTheGateIsAlwaysDeleted(t *testing.T) {
 		t.Errorf("error %v, want an error that ends with %q", err, reason)
 	}
 	checkTables(t, ns, from)
+}
+
+// TestOutcomeAfterALostAnswerToAReplacementWithGate loses the answer to the second of the three
+// transactions, which replaces the rules. Then the rules cannot be read, or the kernel rejects the
+// last transaction.
+func TestOutcomeAfterALostAnswerToAReplacementWithGate(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		executed bool // the second transaction
+		rejects  func(request []byte, batches int32) bool
+		want     Outcome
+	}{
+		{"executed, then reading fails", true, func(r []byte, n int32) bool {
+			return n == 2 && !isBatch(r)
+		}, Replaced},
+		{"executed, then the last transaction is rejected", true, func(_ []byte, n int32) bool {
+			return n == 3
+		}, Replaced},
+		{"not executed, then it is rejected", false, func(r []byte, n int32) bool {
+			return n == 3
+		}, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			mustApply(t, ns, example("sidecar-ipv4"), Created)
+			var batches atomic.Int32
+			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+				if isBatch(request) && batches.Add(1) == 2 {
+					if row.executed {
+						kernel(request)
+					}
+					return nil
+				}
+				if row.rejects(request, batches.Load()) {
+					return [][]byte{encodeError(native.Uint32(request[8:]), unix.EPERM, 0)}
+				}
+				return kernel(request)
+			})
+			a := newApplier(c.withShortTimeout(t), mustPrepare(t, example("tproxy-dual")),
+				ApplyOptions{})
+			err := ns.Do(a.run)
+			if got := a.resultAfter(err); err == nil || got.Outcome != row.want {
+				t.Errorf("result %+v, error %v, want an error and outcome %q", got, err, row.want)
+			}
+			found, err := route.Read(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if hasRoutes := len(found.Policies) > 0; hasRoutes != (row.want != "") {
+				t.Errorf("routing %+v after outcome %q, want routes only with an outcome", found,
+					row.want)
+			}
+		})
+	}
 }
 
 // applyCountingBatches applies the tables of the ruleset, and returns the number of transactions
