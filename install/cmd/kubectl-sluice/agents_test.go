@@ -68,6 +68,33 @@ func TestPodsWithTheLabelsOfANodeAgent(t *testing.T) {
 	}
 }
 
+// TestAgentsInANamespaceThatMayNotBeListed covers a user who may not list the pods of all
+// namespaces, and agents outside of istio-system. It is unknown whether nodes have an agent.
+func TestAgentsInANamespaceThatMayNotBeListed(t *testing.T) {
+	for _, row := range []struct {
+		args  string
+		code  int
+		words string
+	}{
+		{"status", 3, "the namespace istio-system has no node agents, and "},
+		{"check shop/web-1", 3, "set --agent-namespace to the namespace of the node agents"},
+		{"status --agent-namespace mesh", 1, "b: the node has no node agent"},
+	} {
+		f := newFakeCluster()
+		f.allPodsForbidden = true
+		f.pods[0].Namespace = "mesh"
+		f.command = func(_ string, _ []string, _ io.Reader, out, _ io.Writer) int {
+			_, _ = io.WriteString(out, `{"ready":true,"agentVersion":"v1"}`)
+			return 0
+		}
+		code, stdout, stderr := f.sluice(t.Context(), t, nil, strings.Fields(row.args)...)
+		if code != row.code || !strings.Contains(stdout+stderr, row.words) {
+			t.Errorf("%s: exit code %d, output %s%s; want %d and %q", row.args, code, stdout, stderr,
+				row.code, row.words)
+		}
+	}
+}
+
 // The namespace of the node agents is searched once for a command, with one pod as the answer.
 func TestNamespaceOfAgentsIsSearchedOnce(t *testing.T) {
 	for name, row := range map[string]struct {

@@ -124,7 +124,9 @@ func (o *options) searchAgents(ctx context.Context, c cluster) (string, error) {
 	pods = corev1.PodList{}
 	if allErr := c.list(ctx, "pods", metav1.NamespaceAll, list, &pods); allErr != nil {
 		if err == nil && apierrors.IsForbidden(allErr) {
-			return "", nil
+			return "", fmt.Errorf("the namespace %s has no node agents, and they cannot be searched in "+
+				"all namespaces: %w; set --agent-namespace to the namespace of the node agents",
+				defaultAgentNamespace, allErr)
 		}
 		return "", fmt.Errorf("list node agents: %w", allErr)
 	}

@@ -42,7 +42,8 @@ type fakeCluster struct {
 	mu  sync.Mutex
 	ran []string // as POD: COMMAND
 	// agentLists contains the lists of node agents, as NAMESPACE, LIMIT, NODE.
-	agentLists []string
+	agentLists       []string
+	allPodsForbidden bool // to list the pods of all namespaces is forbidden
 }
 
 func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -87,6 +88,10 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.agentLists = append(f.agentLists,
 				fmt.Sprintf("%s, %s, %s", namespace, r.URL.Query().Get("limit"), node))
 			f.mu.Unlock()
+		}
+		if namespace == "" && f.allPodsForbidden {
+			refuse(http.StatusForbidden, metav1.StatusReasonForbidden)
+			return
 		}
 		list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
 		for _, p := range f.pods {
