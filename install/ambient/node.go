@@ -60,6 +60,9 @@ type Options struct {
 	ModeTime time.Duration
 	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
+	// ReconcileTime is the time limit for the reconciliation of one pod, without the requests that
+	// report its result; 10 s if it is 0.
+	ReconcileTime time.Duration
 	// SandboxTime is the time for which the network namespace of a running pod may be missing
 	// before this is reported, and after which a namespace without the pod's addresses is accepted;
 	// 1 min if it is 0. After a reboot, the runtime creates all sandboxes again.
@@ -105,14 +108,13 @@ type Host interface {
 }
 
 const (
-	defaultAddTimeout  = 30 * time.Second
-	defaultReportWait  = 2 * time.Second
-	defaultModeTime    = 5 * time.Second
-	defaultInterval    = 30 * time.Second
-	defaultSandboxTime = time.Minute
-	defaultZtunnelTime = 10 * time.Second
-	// reconcileTimeout is the time limit for the reconciliation of one pod.
-	reconcileTimeout = 10 * time.Second
+	defaultAddTimeout    = 30 * time.Second
+	defaultReportWait    = 2 * time.Second
+	defaultModeTime      = 5 * time.Second
+	defaultInterval      = 30 * time.Second
+	defaultSandboxTime   = time.Minute
+	defaultZtunnelTime   = 10 * time.Second
+	defaultReconcileTime = 10 * time.Second
 	// workers is the number of pods that are reconciled in parallel. While ztunnel does not reply,
 	// each worker waits for it.
 	workers = 8
@@ -149,6 +151,7 @@ func New(o Options) *Node {
 	o.ReportWait = cmp.Or(o.ReportWait, defaultReportWait)
 	o.ModeTime = cmp.Or(o.ModeTime, defaultModeTime)
 	o.Interval = cmp.Or(o.Interval, defaultInterval)
+	o.ReconcileTime = cmp.Or(o.ReconcileTime, defaultReconcileTime)
 	o.SandboxTime = cmp.Or(o.SandboxTime, defaultSandboxTime)
 	o.ZtunnelTime = cmp.Or(o.ZtunnelTime, defaultZtunnelTime)
 	return &Node{
@@ -219,8 +222,6 @@ func (n *Node) runWorker(ctx context.Context) {
 // reconcileQueued reconciles a pod from the queue, and adds the pod again after an error or if
 // reconcile requests this.
 func (n *Node) reconcileQueued(ctx context.Context, name cluster.Name) {
-	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
-	defer cancel()
 	switch retryAfter, err := n.reconcile(ctx, name); {
 	case err != nil:
 		n.queue.AddRateLimited(name)

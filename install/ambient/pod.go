@@ -82,6 +82,8 @@ type pod struct {
 	// version, the event of the patch has not arrived.
 	patchedVersion string
 	reportedKind   string // kind of the last reported error; empty after a success
+	// isEventUnsent is set if the event about this error could not be sent.
+	isEventUnsent bool
 }
 
 // pod returns the pod with the UID. If there is none, it creates the pod if create is set, and
@@ -256,34 +258,37 @@ const (
 	reasonNotUpdated  = "AmbientNotUpdated" // the pod is enrolled, and keeps its earlier rules
 )
 
-// eventTimeout is the time limit of a request that sends an event.
-const eventTimeout = 5 * time.Second
+// requestTimeout is the time limit of a request that sends an event or changes an annotation.
+const requestTimeout = 5 * time.Second
 
 // report logs an error of a running pod and sends an event, unless the error of the last call had
-// the same kind. The texts are not compared, because they may contain durations. A nil error
+// the same kind and its event was sent. The texts are not compared, because they may contain durations. A nil error
 // reports nothing.
 func (n *Node) report(ctx context.Context, p *pod, err error) {
 	kind := string(source.KindOf(err))
-	if kind == p.reportedKind {
+	isNew := kind != p.reportedKind
+	if !isNew && !p.isEventUnsent {
 		return
 	}
-	if p.reportedKind = kind; err == nil {
+	p.reportedKind, p.isEventUnsent = kind, false
+	if err == nil {
 		return
 	}
+	reason, text := reasonNotEnrolled, "a pod in ambient mode is not enrolled"
+	message := "the pod is in ambient mode and not enrolled: "
 	if p.enrolled {
-		n.Log.Warn("a pod in ambient mode keeps its earlier rules", podField(p.ref), zap.Error(err))
-		n.sendEvent(ctx, p.ref, reasonNotUpdated,
-			"the pod is in ambient mode and keeps its earlier rules: "+err.Error())
-		return
+		reason, text = reasonNotUpdated, "a pod in ambient mode keeps its earlier rules"
+		message = "the pod is in ambient mode and keeps its earlier rules: "
 	}
-	n.Log.Warn("a pod in ambient mode is not enrolled", podField(p.ref), zap.Error(err))
-	n.sendEvent(ctx, p.ref, reasonNotEnrolled,
-		"the pod is in ambient mode and not enrolled: "+err.Error())
+	if isNew {
+		n.Log.Warn(text, podField(p.ref), zap.Error(err))
+	}
+	p.isEventUnsent = !n.sendEvent(ctx, p.ref, reason, message+err.Error())
 }
 
-// sendEvent sends an event about a pod.
-func (n *Node) sendEvent(ctx context.Context, ref source.Ref, reason, message string) {
-	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
+// sendEvent sends an event about a pod, and reports whether this succeeded.
+func (n *Node) sendEvent(ctx context.Context, ref source.Ref, reason, message string) bool {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err := n.Cluster.SendEvent(ctx, cluster.Event{
 		About: cluster.Object{
@@ -295,6 +300,7 @@ func (n *Node) sendEvent(ctx context.Context, ref source.Ref, reason, message st
 	if err != nil {
 		n.Log.Debug("an event on a pod cannot be sent", podField(ref), zap.Error(err))
 	}
+	return err == nil
 }
 
 // reportWait sends an event if the ADD of a pod waits for ztunnel longer than ReportWait. The

@@ -31,8 +31,10 @@ const (
 // leave ambient mode. If retryAfter is not zero, the pod must be reconciled again after this time
 // even if it does not change.
 func (n *Node) reconcile(
-	ctx context.Context, name cluster.Name,
+	runCtx context.Context, name cluster.Name,
 ) (retryAfter time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(runCtx, n.ReconcileTime)
+	defer cancel()
 	item, exists := n.Pods.Item(name.Namespace, name.Name)
 	if !exists {
 		n.markSearched(name)
@@ -62,6 +64,7 @@ func (n *Node) reconcile(
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
+	// ctx may be done: the requests that report the result have time limits of their own.
 	isDisconnected := errors.Is(err, ztunnel.ErrNotConnected)
 	if !isDisconnected {
 		p.disconnectedSince = time.Time{}
@@ -69,15 +72,15 @@ func (n *Node) reconcile(
 	switch {
 	case isDisconnected:
 		if startOnce(&p.disconnectedSince) >= n.ZtunnelTime {
-			n.report(ctx, p, err)
+			n.report(runCtx, p, err)
 		}
 	case err == nil || p.missingSince.IsZero():
-		n.report(ctx, p, err)
+		n.report(runCtx, p, err)
 	case !item.PodStatus.Deleted && time.Since(p.missingSince) >= n.SandboxTime:
 		p.err = err
-		n.report(ctx, p, err)
+		n.report(runCtx, p, err)
 	}
-	return retryAfter, errors.Join(err, n.annotate(ctx, p, item, desired.object))
+	return retryAfter, errors.Join(err, n.annotate(runCtx, p, item, desired.object))
 }
 
 // leaveDeleted makes the pods with the name, except the current pod, leave ambient mode. retryAfter
@@ -307,6 +310,8 @@ func (n *Node) annotate(
 		p.patchedVersion == item.ResourceVersion {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	var newValue *string
 	if p.annotation != "" {
 		newValue = &p.annotation

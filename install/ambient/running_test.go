@@ -476,6 +476,35 @@ func TestPodWithoutZtunnelIsReportedAfterAWhile(t *testing.T) {
 	}
 }
 
+// TestPodWithoutReplyOfZtunnelIsReported covers a running pod and a ztunnel that is connected and
+// does not reply: the reconciliation waits until its time limit has passed, and then still reports
+// the pod.
+func TestPodWithoutReplyOfZtunnelIsReported(t *testing.T) {
+	env := newTestEnv(t)
+	env.options.ReconcileTime = 500 * time.Millisecond
+	env.addSandbox("web", netnstest.New(t))
+	permitReply := make(chan struct{})
+	ztunnelStarted := make(chan struct{})
+	env.onFind = func() { <-ztunnelStarted } // so that no reconciliation finds ztunnel not connected
+	env.put("web", running("10.0.0.7"))
+	env.start()
+	ztunneltest.Start(t, env.socket, func(r *zds.Request) string {
+		if r.GetAdd() != nil {
+			<-permitReply
+		}
+		return ""
+	})
+	close(ztunnelStarted)
+	rulestest.Eventually(t, "the pod is annotated and reported", func() bool {
+		env.mu.Lock()
+		events := len(env.events)
+		env.mu.Unlock()
+		return env.annotation("web") == "pending" && events == 1
+	})
+	close(permitReply)
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.annotation("web") == "enabled" })
+}
+
 func TestFailedAnnotationIsRetried(t *testing.T) {
 	env := newTestEnv(t)
 	env.addSandbox("web", netnstest.New(t))

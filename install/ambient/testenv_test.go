@@ -274,8 +274,11 @@ func (env *testEnv) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error)
 
 // AnnotatePod changes the pod like the API server.
 func (env *testEnv) AnnotatePod(
-	_ context.Context, name cluster.Name, uid, key string, value *string,
+	ctx context.Context, name cluster.Name, uid, key string, value *string,
 ) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	env.mu.Lock()
 	onPatch := env.onPatch
 	env.mu.Unlock()
@@ -307,7 +310,10 @@ func (env *testEnv) AnnotatePod(
 	return nil
 }
 
-func (env *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
+func (env *testEnv) SendEvent(ctx context.Context, e cluster.Event) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	env.events = append(env.events, e)
