@@ -48,7 +48,7 @@ func (n *Node) reconcile(
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
 		return 0, nil // the pod was deleted or replaced, and the cache will report this
-	case errors.Is(err, errNotAmbient), err == nil && ended:
+	case errors.Is(err, errNotAmbient), ended && desired.object != nil:
 		return n.leaveUnwanted(ctx, item, desired.object, ended)
 	}
 	if err != nil && source.KindOf(err) != agent.KindParameters {

@@ -152,7 +152,9 @@ func TestPodLeavesInOrder(t *testing.T) {
 // has ended, is removed from ztunnel and from the node's rules. The annotation of a pod that no
 // longer exists is not changed.
 func TestEndedPod(t *testing.T) {
-	for _, name := range []string{"deleted", "replaced by another pod with the name", "ended"} {
+	for _, name := range []string{
+		"deleted", "replaced by another pod with the name", "ended", "ended with an invalid annotation",
+	} {
 		t.Run(name, func(t *testing.T) {
 			env, _, z := startEnrolled(t, nil)
 			switch name {
@@ -160,6 +162,8 @@ func TestEndedPod(t *testing.T) {
 				env.delete("web")
 			case "ended":
 				env.put("web", labeled("phase", "Succeeded"))
+			case "ended with an invalid annotation":
+				env.put("web", annotated("istio.io/reroute-virtual-interfaces", "a/b"), labeled("phase", "Succeeded"))
 			default:
 				env.put("web", func(p *decide.Pod) {
 					p.Metadata.UID, p.Metadata.Annotations = "uid-new", map[string]string{}
@@ -168,7 +172,7 @@ func TestEndedPod(t *testing.T) {
 			}
 			z.Wait(t, "del uid-web")
 			rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
-			if got := env.patched(); name != "ended" && got != "" {
+			if got := env.patched(); !strings.HasPrefix(name, "ended") && got != "" {
 				t.Errorf("patches %s, want none", got)
 			}
 		})
