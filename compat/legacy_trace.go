@@ -24,8 +24,8 @@ type Marks struct {
 // without nf_tables, where [trace.Open] does not work. The rules are in the chain [trace.Chain] of
 // the table raw. Packets traverse raw before conntrack. New connections are therefore recognized
 // only for TCP, by the flag SYN. Of the other protocols all packets are marked, but only UDP
-// packets if the filter has a port. A family without iptables-legacy is skipped. If the process is
-// killed, the rules remain until [UnmarkTraces] removes them.
+// packets if the filter has a port. A family without iptables-legacy is skipped, unless no other
+// family is marked. If the process is killed, the rules remain until [UnmarkTraces] removes them.
 func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
 	unlock, err := trace.LockSession(ns)
 	if err != nil {
@@ -33,28 +33,45 @@ func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
 	}
 	m := &Marks{ns, unlock}
 	err = ns.DoNamed(func() error {
-		for _, f := range families {
-			a := o.Filter.To.Addr()
-			if !a.IsValid() {
-				a = o.Filter.From.Addr()
-			}
-			if a.IsValid() && rules.FamilyOf(a) != f {
-				continue
-			}
+		return markFamilies(o.Filter, func(f rules.Family) error {
 			marks, err := traceMarks(f, o)
-			if err == nil {
-				err = replaceMarks(f, marks)
-			}
-			if err != nil && !IsNotSupported(err) {
+			if err != nil {
 				return err
 			}
-		}
-		return nil
+			return replaceMarks(f, marks)
+		})
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
+}
+
+// markFamilies calls mark for the families of the packets that the filter selects. It ignores the
+// error of a family that the kernel does not support if it marks the other one.
+func markFamilies(filter trace.Filter, mark func(rules.Family) error) (unsupported error) {
+	a := filter.To.Addr()
+	if !a.IsValid() {
+		a = filter.From.Addr()
+	}
+	marked := false
+	for _, f := range families {
+		if a.IsValid() && rules.FamilyOf(a) != f {
+			continue
+		}
+		switch err := mark(f); {
+		case err == nil:
+			marked = true
+		case !IsNotSupported(err):
+			return err
+		default:
+			unsupported = err
+		}
+	}
+	if marked {
+		return nil
+	}
+	return unsupported
 }
 
 // Close removes the rules.
