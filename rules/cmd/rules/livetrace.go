@@ -281,6 +281,21 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 	}
 }
 
+// takeSender removes the entries of t.senders for the headers of a packet, and returns the entry for
+// the first header. The entries for other headers, whose destination NAT has changed, are not
+// senders: a socket that is connected to that destination would be another one.
+func (t *liveTracer) takeSender(p *trace.Packet) (sender livetrace.Process, known bool) {
+	if h := p.Header(); h != nil {
+		sender, known = t.senders[connectionOf(h)]
+	}
+	for _, e := range p.Events {
+		if e.Header != nil && e.In == 0 {
+			delete(t.senders, connectionOf(e.Header))
+		}
+	}
+	return sender, known
+}
+
 // addBatch adds the events of a batch, and prints the packets that are complete until the context
 // is done. now is the time at which the batch was read.
 func (t *liveTracer) addBatch(ctx context.Context, now time.Time, b trace.Batch) error {
@@ -306,11 +321,10 @@ func (t *liveTracer) addBatch(ctx context.Context, now time.Time, b trace.Batch)
 		if ctx.Err() != nil || t.isCountReached() {
 			return nil
 		}
+		sender, known := t.takeSender(&p)
 		if p.Header() == nil {
 			continue
 		}
-		sender, known := t.senders[connectionOf(p.Header())]
-		delete(t.senders, connectionOf(p.Header()))
 		if t.source.session != nil && !p.Selected() {
 			continue // traced for another program
 		}

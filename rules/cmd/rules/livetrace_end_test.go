@@ -350,3 +350,39 @@ func TestSummaryIsPrintedAfterAnError(t *testing.T) {
 		t.Errorf("output %q, error %v; want %q and an error of the session", stdout, err, want)
 	}
 }
+
+// TestSendersOfPrintedPacketsAreRemoved covers a packet whose destination NAT has changed: each of
+// its events of iptables-legacy contains the owner of the sender.
+func TestSendersOfPrintedPacketsAreRemoved(t *testing.T) {
+	ns := netnstest.New(t)
+	namespace, err := livetrace.OpenNamespace(ns, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	s, _ := testSystem()
+	tracer := liveTracer{
+		s: s, ns: ns, p: defaultParameters(params.Names{}), namespace: namespace,
+		senders: map[livetrace.Connection]livetrace.Process{},
+	}
+	var batch trace.Batch
+	for i, destination := range []string{"10.0.0.2:80", "127.0.0.1:15001"} {
+		batch.Events = append(batch.Events, trace.Event{
+			Kind: trace.Rule, Table: []string{"raw", "filter"}[i], Chain: "OUTPUT", Number: 1, Out: 1,
+			Owner: &rules.Owner{UID: 1000, GID: 1000}, Hook: rules.Output,
+			Header: &trace.Header{
+				Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+				Destination: netip.MustParseAddrPort(destination),
+			},
+		})
+	}
+	now := time.Now()
+	if err := tracer.addBatch(t.Context(), now, batch); err != nil || len(tracer.senders) == 0 {
+		t.Fatalf("%d senders, error %v, want the sender", len(tracer.senders), err)
+	}
+	err = tracer.addBatch(t.Context(), now.Add(2*idleTime), trace.Batch{})
+	if err != nil || tracer.summary.Packets != 1 || len(tracer.senders) > 0 {
+		t.Errorf("%d packets are printed, error %v, then the senders are %v; want 1 and none",
+			tracer.summary.Packets, err, tracer.senders)
+	}
+}
