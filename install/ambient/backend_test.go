@@ -155,6 +155,35 @@ func TestLegacyTablesOfAPodMayBeLarge(t *testing.T) {
 	}
 }
 
+// TestAnnotatedPodWithLargeLegacyTablesLeaves checks that a pod with the annotation, which should not
+// be in ambient mode, leaves although its tables of iptables-legacy exceed the limit.
+func TestAnnotatedPodWithLargeLegacyTablesLeaves(t *testing.T) {
+	env := newTestEnv(t)
+	ns := env.addSandbox("web", netnstest.New(t))
+	istiotest.RestoreLargeTable(t, ns, "nat")
+	env.put("web", running("10.0.0.7"), labeled(modeLabel, "none"), annotated(redirection, "enabled"))
+	env.start()
+	rulestest.Eventually(t, "the pod leaves", func() bool { return env.annotation("web") == "" })
+}
+
+// TestPodThatCannotLeaveHasAReason checks that the status contains the reason why a pod cannot leave
+// ambient mode: its network namespace cannot be opened.
+func TestPodThatCannotLeaveHasAReason(t *testing.T) {
+	env := newTestEnv(t)
+	env.addSandbox("web", netnstest.New(t))
+	env.mu.Lock()
+	sb := env.sandboxes["uid-web"]
+	sb.Path = "/nonexistent"
+	env.sandboxes["uid-web"] = sb
+	env.mu.Unlock()
+	env.put("web", running("10.0.0.7"), labeled(modeLabel, "none"), annotated(redirection, "enabled"))
+	env.start()
+	rulestest.Eventually(t, "the reason is known", func() bool {
+		pending := env.Pending()
+		return len(pending) == 1 && pending[0].Err != nil
+	})
+}
+
 // A slowBackend is a backend whose Check takes some time. It counts all calls, and those that
 // begin while another one runs.
 type slowBackend struct {

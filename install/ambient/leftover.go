@@ -60,14 +60,25 @@ func (n *Node) findLeftover(ctx context.Context, ref source.Ref, sb sandbox.Sand
 	return nil
 }
 
-// hasRules is like the function hasRules, and holds RuleLock.
+// hasRules is like the function hasRules, and holds RuleLock. If the tables of iptables-legacy are
+// too large to read, only the rules in nf_tables count.
 func (n *Node) hasRules(ctx context.Context, ns *netns.NS) (bool, error) {
 	unlock, err := n.lockRules(ctx, false)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	return hasRules(ns)
+	has, err := hasRules(ns)
+	return has, withoutLegacyTooLarge(err)
+}
+
+// withoutLegacyTooLarge returns err, or nil if it means that the tables of iptables-legacy are too
+// large to read, although the rules in nf_tables could be read.
+func withoutLegacyTooLarge(err error) error {
+	if compat.IsLegacyTooLarge(compat.BackendNFT, err) {
+		return nil
+	}
+	return err
 }
 
 // hasRules reports whether a network namespace has rules of ambient mode.
@@ -85,7 +96,8 @@ func hasRules(ns *netns.NS) (bool, error) {
 }
 
 // hasSidecarRules reports whether the rules in the network namespace of a pod, which may be
-// Istio's, redirect to a sidecar.
+// Istio's, redirect to a sidecar. If the tables of iptables-legacy are too large to read, only the
+// rules in nf_tables count.
 func (n *Node) hasSidecarRules(
 	ctx context.Context, ns *netns.NS, object *decide.Pod,
 ) (bool, error) {
@@ -95,13 +107,13 @@ func (n *Node) hasSidecarRules(
 	}
 	defer unlock()
 	switch isAmbient, err := hasRules(ns); {
-	case err != nil, isAmbient:
+	case withoutLegacyTooLarge(err) != nil, isAmbient:
 		return false, err
 	case object.IsInjected():
 		return true, nil
 	}
 	installed, err := compat.InstalledBackends(ns)
-	return len(installed) > 0, err
+	return len(installed) > 0, withoutLegacyTooLarge(err)
 }
 
 // isUnsearched reports whether a pod must still be searched for leftovers.

@@ -234,7 +234,7 @@ func (n *Node) leaveUnwanted(
 		switch sb, _ := n.sandboxOf(ctx, object); {
 		case sb != nil:
 			if err := n.openUnwanted(ctx, p, sb, object); err != nil {
-				return 0, err
+				return 0, n.cannotLeave(p, err)
 			}
 		case !object.Spec.HostNetwork:
 			// The pod's rules are removed when a later reconciliation finds its network namespace.
@@ -242,8 +242,7 @@ func (n *Node) leaveUnwanted(
 		}
 	}
 	if err := n.leave(ctx, p, ended); err != nil {
-		n.Log.Warn("a pod cannot leave ambient mode yet", podField(item.Ref), zap.Error(err))
-		return 0, err
+		return 0, n.cannotLeave(p, err)
 	}
 	p.shouldAnnotate, p.annotation = true, ""
 	if err := n.annotate(ctx, p, item, object); err != nil {
@@ -252,6 +251,13 @@ func (n *Node) leaveUnwanted(
 		return 0, err
 	}
 	return 0, nil
+}
+
+// cannotLeave reports that a pod cannot leave ambient mode now, and returns err.
+func (n *Node) cannotLeave(p *pod, err error) error {
+	p.err = err
+	n.Log.Warn("a pod cannot leave ambient mode yet", podField(p.ref), zap.Error(err))
+	return err
 }
 
 // openUnwanted sets the network namespace of a pod that should not be in ambient mode, unless the
