@@ -2,6 +2,7 @@ package compat
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft"
@@ -87,12 +88,21 @@ func (r Result) Snapshot() Snapshot {
 	return Snapshot{backend: r.Backend, legacyEmpty: r.legacyEmpty}
 }
 
-// IsLegacyTooLarge reports whether the error of an Apply or a Check means that the tables of
+// IsLegacyTooLarge reports whether the error of an Apply or a Check means only that the tables of
 // iptables-legacy exceed the limit of package xtables, and used, the backend of its result, is nft.
-// It is then unknown whether iptables-legacy has rules of Sluice, but Apply has tried to write the
+// If err joins several errors, all must mean this. It is then unknown whether iptables-legacy has rules of Sluice, but Apply has tried to write the
 // rules in nf_tables, or Check has compared them.
 func IsLegacyTooLarge(used BackendName, err error) bool {
-	return used == BackendNFT && errors.Is(err, xtables.ErrTooLarge)
+	return used == BackendNFT && isOnlyTooLarge(err)
+}
+
+// isOnlyTooLarge reports whether err, or each of the errors that it joins, is xtables.ErrTooLarge.
+func isOnlyTooLarge(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !isOnlyTooLarge(err) })
+	}
+	return errors.Is(err, xtables.ErrTooLarge)
 }
 
 // A Plan describes the change of rules that [Backend.Apply] would make.

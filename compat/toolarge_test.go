@@ -2,6 +2,7 @@ package compat_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -65,6 +66,27 @@ func TestLimitOfAllLegacyTables(t *testing.T) {
 			if err := read(); errors.Is(err, xtables.ErrTooLarge) != (i > 0) || i == 0 && err != nil {
 				t.Errorf("%s with %d tables of 60,000 rules: error %v", name, i+1, err)
 			}
+		}
+	}
+}
+
+// TestLegacyTooLargeIsTheOnlyError checks that another error is not ignored because the tables of
+// iptables-legacy are too large too: the rules of Istio in nf_tables may then remain.
+func TestLegacyTooLargeIsTheOnlyError(t *testing.T) {
+	tooLarge, other := fmt.Errorf("nat: %w", xtables.ErrTooLarge), errors.New("device or resource busy")
+	for _, row := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{other, false},
+		{tooLarge, true},
+		{errors.Join(nil, tooLarge, tooLarge), true},
+		{errors.Join(other, tooLarge), false},
+		{fmt.Errorf("remove: %w", errors.Join(tooLarge, other)), false},
+	} {
+		if got := compat.IsLegacyTooLarge(compat.BackendNFT, row.err); got != row.want {
+			t.Errorf("%v: %t, want %t", row.err, got, row.want)
 		}
 	}
 }
