@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -44,5 +46,48 @@ func TestServes(t *testing.T) {
 			_ = l.Close()
 			wantServes(ns, false, "one listener is closed")
 		})
+	}
+}
+
+// TestServesIgnoresConnections checks that the memory that Serves needs does not depend on the
+// number of connections in the network namespace, which a pod determines.
+func TestServesIgnoresConnections(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, port := range []int{15001, 15006, 15008} {
+		listenIn(t, ns, "tcp", port)
+	}
+	allocations := func() float64 {
+		return testing.AllocsPerRun(1, func() {
+			if serves, err := ztunnel.Serves(ns); !serves || err != nil {
+				t.Errorf("Serves %t, error %v; want true", serves, err)
+			}
+		})
+	}
+	before := allocations()
+	if err := ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	l := listenIn(t, ns, "tcp4", 8080)
+	const connections = 200
+	for range connections {
+		var client net.Conn
+		if err := ns.Do(func() (err error) { client, err = net.Dial("tcp4", "127.0.0.1:8080"); return err }); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = client.Close() }()
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = server.Close() }()
+	}
+	if got := allocations(); got > before+connections/2 {
+		t.Errorf("%v allocations with %d connections, and %v without", got, connections, before)
 	}
 }
