@@ -12,6 +12,7 @@ import (
 // A tracedAnswer is a line of rules trace -o json: the answer to an earlier tracedPacket with the
 // same Protocol, From and To.
 type tracedAnswer struct {
+	Pod      string `json:"pod,omitempty"` // of --pod
 	Time     string `json:"time"`
 	Protocol string `json:"protocol"`
 	From     string `json:"from"`
@@ -97,7 +98,7 @@ func (t *liveTracer) printLateAnswers(ctx context.Context) error {
 func (t *liveTracer) printAnswer(a livetrace.Answer) error {
 	c := a.Connection
 	line := tracedAnswer{
-		Time: a.Time.UTC().Format(timeFormat), Protocol: c.Protocol.String(),
+		Pod: t.p.tracedPod(), Time: a.Time.UTC().Format(timeFormat), Protocol: c.Protocol.String(),
 		From: c.Source.String(), To: c.Destination.String(),
 		Answer: string(a.Result), By: a.By.String(), Zone: a.Zone,
 	}

@@ -386,3 +386,37 @@ func TestSendersOfPrintedPacketsAreRemoved(t *testing.T) {
 			tracer.summary.Packets, err, tracer.senders)
 	}
 }
+
+// TestObjectsOfATraceNameThePod checks the objects of a packet and of the summary. kubectl sluice
+// prints the objects of several pods in one output.
+func TestObjectsOfATraceNameThePod(t *testing.T) {
+	ns := netnstest.New(t)
+	namespace, err := livetrace.OpenNamespace(ns, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	s, _ := testSystem()
+	var out strings.Builder
+	s.stdout, s.json = &out, true
+	p := defaultParameters(params.Names{})
+	p.pod = podName{"default", "web"}
+	tracer := liveTracer{
+		s: s, ns: ns, p: p, namespace: namespace,
+		senders: map[livetrace.Connection]livetrace.Process{},
+	}
+	now := time.Now()
+	err = errors.Join(
+		tracer.addBatch(t.Context(), now, trace.Batch{Events: []trace.Event{{
+			ID: 1, Kind: trace.Policy, Table: "x", Chain: "in", Verdict: trace.Accept, In: 1,
+			Header: &trace.Header{
+				Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+				Destination: netip.MustParseAddrPort("10.0.0.2:80"),
+			},
+		}}}),
+		tracer.addBatch(t.Context(), now.Add(2*idleTime), trace.Batch{}),
+		tracer.printSummary())
+	if n := strings.Count(out.String(), `"pod":"default/web"`); err != nil || n != 2 {
+		t.Errorf("error %v, %d objects name the pod, want 2: %s", err, n, &out)
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 // A tracedPacket is a line of rules trace -o json.
 type tracedPacket struct {
+	Pod         string   `json:"pod,omitempty"` // of --pod
 	Time        string   `json:"time"`
 	Packet      string   `json:"packet"`
 	Direction   string   `json:"direction"`
@@ -37,6 +38,15 @@ type tracedPacket struct {
 }
 
 func (tracedPacket) kind() string { return "TracedPacket" }
+
+// tracedPod returns the pod of --pod in JSON output, or "". With kubectl sluice, the lines of
+// several pods are in one output.
+func (p *parameters) tracedPod() string {
+	if p.pod == (podName{}) {
+		return ""
+	}
+	return p.pod.String()
+}
 
 // maxReproducers limits the number of files that a trace writes.
 const maxReproducers = 10
@@ -76,7 +86,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	t.summary.add(o, sender, known)
 	direction, user := "in", ""
 	line := tracedPacket{
-		Time: o.Time.UTC().Format(timeFormat), Packet: o.Packet.String(),
+		Pod: t.p.tracedPod(), Time: o.Time.UTC().Format(timeFormat), Packet: o.Packet.String(),
 		Protocol: o.Packet.Protocol.String(), From: o.Packet.Source.String(),
 		To:      o.Packet.Destination.String(),
 		Outcome: string(o.Outcome), Uncertain: o.Uncertain, Message: o.Message,

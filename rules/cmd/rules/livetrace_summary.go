@@ -13,6 +13,7 @@ import (
 
 // A traceSummary is the last line of rules trace -o json.
 type traceSummary struct {
+	Pod         string `json:"pod,omitempty"` // of --pod
 	Packets     int    `json:"packets"`
 	Lost        uint32 `json:"lost"`
 	Differences int    `json:"differences"`
@@ -155,6 +156,7 @@ func (t *liveTracer) printSummary() error {
 		t.summary.Unanswered = t.answers.Unanswered()
 	}
 	s := t.summary.withUncaptured()
+	s.Pod = t.p.tracedPod()
 	if t.s.json {
 		return t.s.printLine(s)
 	}

@@ -177,7 +177,7 @@ diff        (Diff) verdict (equivalent, different, cannot decide), left, right: 
                          all are listed)
             routing[]    differences as of check; notCompared[]
 trace       one object a line: a TracedPacket for each packet, a TracedAnswer for each answer, and
-            at the end a TraceSummary
+            at the end a TraceSummary; each with pod, if --pod selects it
             (TracedPacket) time, packet (see rules explain), direction (in, out), protocol, from, to
             (before translation), uid, pid, process, container (of the sender), outcome (captured,
             not-captured, dropped), uncertain (a rule may have forged the outcome), message, path[]
