@@ -59,16 +59,18 @@ func (c *call) othersCaptureIPv6(ns *netns.NS) (bool, error) {
 		return false, nil
 	}
 	c.entry.put(zap.NamedError("other_records_error", unread))
-	installed, err := compat.InstalledBackends(ns)
-	for _, backend := range installed {
+	var err error
+	for _, backend := range compat.Backends() {
 		rs, readErr := backend.Read(ns)
 		// The rules need this address if and only if they capture IPv6.
 		if readErr == nil && slices.Contains(rs.Routing.LoopbackAddrs, rules.PassthroughIPv6()) {
 			return true, nil
 		}
-		err = errors.Join(err, readErr)
+		if !compat.IsNotSupported(readErr) && !compat.IsLegacyTooLarge(compat.BackendNFT, readErr) {
+			err = errors.Join(err, readErr)
+		}
 	}
-	if err != nil && !compat.IsLegacyTooLarge(compat.BackendNFT, err) {
+	if err != nil {
 		return false, c.rulesReadError(err)
 	}
 	return false, nil

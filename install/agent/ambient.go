@@ -13,7 +13,6 @@ import (
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/hostrules"
 	"github.com/sluice-mesh/sluice/install/metrics"
-	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
@@ -49,7 +48,7 @@ func (a *Agent) prepareAmbient() error {
 	}
 	hostNode := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	m := &ambientMode{
-		hostNode: hostNode, guard: newGuard(hostNode, a.config, backend, a.ruleLock, a.reportHostRules),
+		hostNode: hostNode, guard: newGuard(hostNode, a.config, backend, a.reportHostRules),
 		// The logger has no name: package logs keeps only messages of such loggers for the status.
 		ztunnels: ztunnel.New(log, ztunnel.Options{
 			Connected: func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) },
@@ -79,7 +78,7 @@ func resultOf(success bool) metrics.Result {
 
 // newGuard returns the guard of the node's rules for probes.
 func newGuard(
-	hostNode *hostrules.Node, c *config.Config, backend compat.Backend, lock *rulelock.Lock,
+	hostNode *hostrules.Node, c *config.Config, backend compat.Backend,
 	report func(hostrules.Report),
 ) *hostrules.Guard {
 	p := rules.DefaultAmbientHost()
@@ -88,12 +87,8 @@ func newGuard(
 	p.Counters, p.Without = c.Decide.Counters, c.Decide.Without
 	return hostrules.New(hostrules.Options{
 		Parameters: p, Backend: backend, Open: hostNode.Open, Lock: hostNode.Lock,
-		// The node's tables of iptables-legacy may be large too, for example those of kube-proxy.
-		Do: func(f func() error) error {
-			_ = lock.AcquireFirst(context.Background()) // never fails
-			defer lock.Release()
-			return hostNode.Do(f)
-		},
+		// The guard needs no RuleLock: pods cannot change the node's rules.
+		Do: hostNode.Do,
 		FindKubelet: func() (hostrules.Kubelet, error) {
 			own := (*netns.NS)(nil).ID() // of the agent's namespace
 			return hostrules.FindKubelet(hostNode.ProcDir, own)

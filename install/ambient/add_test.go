@@ -1,6 +1,7 @@
 package ambient_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -432,14 +433,19 @@ func TestAddUsesAnnotations(t *testing.T) {
 func TestAddWhileRulesOfOtherPodsAreRead(t *testing.T) {
 	env := newTestEnv(t)
 	lock := env.options.RuleLock
-	env.options.AddTimeout = time.Second
+	env.put("first")
 	env.put("web")
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
+	if _, err := env.add("first", netnstest.New(t)); err != nil { // waits for the list of pods
+		t.Fatal(err)
+	}
 	if err := lock.Acquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := env.add("web", netnstest.New(t))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := env.addWithin(ctx, "web", netnstest.New(t))
 	if err == nil || !strings.Contains(err.Error(), "rules of other pods") ||
 		source.KindOf(err) != agent.KindRules {
 		t.Errorf("ADD while rules are read: error %v of kind %q, want one about other pods", err,

@@ -203,7 +203,13 @@ func (env *testEnv) addSandbox(name string, ns *netns.NS) *netns.NS {
 }
 
 func (env *testEnv) add(name string, ns *netns.NS) (agent.Enrollment, error) {
-	return env.Add(context.Background(), source.Ref{
+	return env.addWithin(context.Background(), name, ns)
+}
+
+func (env *testEnv) addWithin(
+	ctx context.Context, name string, ns *netns.NS,
+) (agent.Enrollment, error) {
+	return env.Add(ctx, source.Ref{
 		Namespace: "shop", Name: name, UID: "uid-" + name,
 	}, ns, addresses("10.0.0.7"))
 }

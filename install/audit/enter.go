@@ -58,7 +58,7 @@ func lacksResources(err error) bool {
 
 // discardSandbox discards the location of the sandbox.
 func (r *auditRun) discardSandbox() {
-	r.lastEqual = lastEqual{} // the kernel may reuse the namespace's inode number
+	r.lastEqual, r.foreignEffect = lastEqual{}, foreignEffect{} // the kernel may reuse the inode number
 	r.addressesDifferSince = time.Time{}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -71,10 +71,11 @@ func (n *Node) setWatchErr(err error) {
 // sleep waits until the next reconciliation is due. It returns false when ctx ends.
 func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	interval := minInterval
-	if len(status.ConflictingWriters) > 0 {
+	switch writers := status.ConflictingWriters; {
+	case len(writers) == 0:
+	case slices.ContainsFunc(writers, func(w ConflictingWriter) bool { return !w.isAgent() }):
 		interval = conflictInterval
-	}
-	if slices.ContainsFunc(status.ConflictingWriters, ConflictingWriter.isAgent) {
+	default:
 		interval = retryInterval
 	}
 	if !wait(ctx, interval, nil) {

@@ -1,9 +1,10 @@
-// Package rulelock limits the memory that an agent needs to read rules: the rules of one network
-// namespace are read at a time.
+// Package rulelock limits the memory that an agent needs to read rules: the rules of one pod are
+// read at a time.
 //
 // A process of a pod with CAP_NET_ADMIN can create as many rules as packages nft and xtables read.
 // Several such pods, whose rules are read at the same time, would make the kernel kill the agent,
-// again after each restart. Therefore all components of an agent that read rules share a [Lock].
+// again after each restart. Therefore all components of an agent that read rules of pods share a
+// [Lock].
 package rulelock
 
 import (
@@ -37,7 +38,7 @@ func (l *Lock) Acquire(ctx context.Context) error { return l.acquire(ctx, &l.oth
 // AcquireFirst is like Acquire, and takes precedence over all calls of Acquire: it waits for at
 // most one other read, and for other calls of AcquireFirst. It is for reads for which others wait
 // and which are short, so that they do not delay the others much: the network namespace of a pod
-// that starts contains no rules of the pod, and the node's contains no rules of pods.
+// that starts contains no rules of the pod.
 func (l *Lock) AcquireFirst(ctx context.Context) error { return l.acquire(ctx, &l.first) }
 
 func (l *Lock) acquire(ctx context.Context, queue *[]chan struct{}) error {
