@@ -62,7 +62,8 @@ func (c statusCache) check(name string, ttl time.Duration, do func() error) erro
 	}
 	err := do()
 	// Read the file again, because other calls may have written it. If a call that failed has
-	// invalidated the cache, do may have succeeded before that failure, and is not cached.
+	// invalidated the cache, do may have succeeded before that failure, and is not cached, unless
+	// the failure occurs between the following read and write.
 	cached := c.read()
 	if cached.Generation != c.generation {
 		return err

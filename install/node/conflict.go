@@ -69,7 +69,8 @@ const (
 	minRewrites = 3
 	conflictTTL = 10 * time.Minute
 	// If rewrites are at most maxFastPeriod apart on average, Sluice's plugin is missing for so
-	// much of the time that the node is not ready.
+	// much of the time that the node is not ready. With another agent as the writer, the node is
+	// not ready because pods start with the parameters of either agent.
 	maxFastPeriod = 10 * time.Second
 	// relaxDuration is the time for which a constraint that a conflicting writer violates remains
 	// relaxed.
