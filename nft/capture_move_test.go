@@ -135,7 +135,7 @@ func TestOutcomeAfterALostAnswerToAReplacementWithGate(t *testing.T) {
 		{"executed, then the last transaction is rejected", true, func(_ []byte, n int32) bool {
 			return n == 3
 		}, Replaced},
-		{"not executed, then it is rejected", false, func(r []byte, n int32) bool {
+		{"not executed, then it is rejected", false, func(_ []byte, n int32) bool {
 			return n == 3
 		}, ""},
 	} {
