@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,27 +23,35 @@ func ListenerName(addr netip.Addr, port uint16) string {
 	return strconv.Itoa(int(port))
 }
 
-// Has reports whether the set contains the listener with the name.
-func (s ListenerSet) Has(name string) bool {
-	return s != "" && slices.Contains(strings.Split(string(s), ","), name)
+// NewListenerSet returns the set of the listeners with the names.
+func NewListenerSet(names ...string) ListenerSet {
+	names = slices.Sorted(slices.Values(names))
+	return ListenerSet(strings.Join(slices.Compact(names), ","))
 }
 
-// With returns the set with the listener with the name.
-func (s ListenerSet) With(name string) ListenerSet {
-	if s == "" {
-		return ListenerSet(name)
+// Has reports whether the set contains the listener with the name. The time is logarithmic.
+func (s ListenerSet) Has(name string) bool {
+	for rest := string(s); rest != ""; {
+		begin := strings.LastIndexByte(rest[:len(rest)/2], ',') + 1
+		middle, after, _ := strings.Cut(rest[begin:], ",")
+		switch cmp.Compare(name, middle) {
+		case 0:
+			return true
+		case -1:
+			rest = rest[:max(begin-1, 0)]
+		default:
+			rest = after
+		}
 	}
-	names := append(strings.Split(string(s), ","), name)
-	slices.Sort(names)
-	return ListenerSet(strings.Join(slices.Compact(names), ","))
+	return false
 }
 
 // parseListenerSet parses a list of listeners, separated by commas.
 func parseListenerSet(text string) (ListenerSet, error) {
-	var set ListenerSet
+	var names []string
 	for name := range strings.SplitSeq(text, ",") {
 		if port, err := strconv.ParseUint(name, 10, 16); err == nil {
-			set = set.With(ListenerName(netip.Addr{}, uint16(port)))
+			names = append(names, ListenerName(netip.Addr{}, uint16(port)))
 			continue
 		}
 		to, err := netip.ParseAddrPort(name)
@@ -50,7 +59,7 @@ func parseListenerSet(text string) (ListenerSet, error) {
 			return "", fmt.Errorf("missing-listeners %q is not a port (0-65535) or an address and "+
 				"port, such as 127.0.0.1:15006", name)
 		}
-		set = set.With(ListenerName(to.Addr(), to.Port()))
+		names = append(names, ListenerName(to.Addr(), to.Port()))
 	}
-	return set, nil
+	return NewListenerSet(names...), nil
 }

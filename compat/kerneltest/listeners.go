@@ -40,10 +40,10 @@ func describeListeners(packets []rules.Packet, open []Listener, models ...*rules
 		hasPort := func(l Listener) bool { return l.Port == port }
 		return slices.ContainsFunc(TProxyListeners, hasPort) && !slices.ContainsFunc(open, hasPort)
 	}
-	var missing rules.ListenerSet
+	var missing []string
 	add := func(addr netip.Addr, port uint16) {
 		if len(open) > 0 && isMissing(port) {
-			missing = missing.With(rules.ListenerName(addr, port))
+			missing = append(missing, rules.ListenerName(addr, port))
 		}
 	}
 	for _, l := range TProxyListeners {
@@ -61,8 +61,9 @@ func describeListeners(packets []rules.Packet, open []Listener, models ...*rules
 			}
 		}
 	}
+	set := rules.NewListenerSet(missing...)
 	for i := range packets {
-		packets[i].NoListener, packets[i].MissingListeners = len(open) == 0, missing
+		packets[i].NoListener, packets[i].MissingListeners = len(open) == 0, set
 	}
 }
 

@@ -24,28 +24,38 @@ import (
 func Bypass(desired, live rules.Ruleset, o Options) Result {
 	d := newDecision(Side{Ruleset: desired, RoutingKnown: true},
 		Side{Ruleset: live, RoutingKnown: true}, o)
-	d.result.Exhausted = runLimited(func() {
-		d.compare = (*space).compareBypass
-		found := d.decideScope(packetScope{missingListeners: true}, rules.Output, rules.Prerouting)
-		if len(found.spaces) == 0 && mayDivertLater(d.sides.Left, d.sides.Right) {
-			d.compare = (*space).compareLater
-			// A process can bind a socket to an interface after the first packet.
-			later := d.decideScope(packetScope{
-				translations: true, redirected: true, boundSockets: true, missingListeners: true,
-			}, rules.Output, rules.Prerouting)
-			found.spaces = later.spaces
-			for _, u := range later.undecided {
-				if !slices.ContainsFunc(found.undecided, u.sameRule) {
-					found.undecided = append(found.undecided, u)
-				}
-			}
-			found.moreUndecided = found.moreUndecided || later.moreUndecided
-		}
-		d.spaces, d.result.Undecided, d.result.MoreUndecided =
-			found.spaces, found.undecided, found.moreUndecided
-	})
+	d.findBypasses()
 	d.describeClasses()
 	return d.result
+}
+
+// findBypasses compares the packets for [Bypass], and stores the spaces with packets that bypass the
+// proxy and the reasons why packets are undecided.
+func (d *decision) findBypasses() {
+	var first scopeResult
+	d.result.Exhausted = runLimited(func() {
+		d.compare = (*space).compareBypass
+		first = d.decideScope(packetScope{missingListeners: true}, rules.Output, rules.Prerouting)
+		if len(first.spaces) == 0 && mayDivertLater(d.sides.Left, d.sides.Right) {
+			d.compare = (*space).compareLater
+			// A process can bind a socket to an interface after the first packet.
+			d.decideScope(packetScope{
+				translations: true, redirected: true, boundSockets: true, missingListeners: true,
+			}, rules.Output, rules.Prerouting)
+		}
+	})
+	// The budget may have ended in the second comparison, after the first had found reasons.
+	undecided, hasMore := first.undecided, first.moreUndecided || d.result.MoreUndecided
+	for _, u := range d.result.Undecided {
+		switch {
+		case slices.ContainsFunc(undecided, u.sameRule):
+		case len(undecided) == MaxUndecided:
+			hasMore = true
+		default:
+			undecided = append(undecided, u)
+		}
+	}
+	d.result.Undecided, d.result.MoreUndecided = undecided, hasMore
 }
 
 // compareBypass compares two walks for [Bypass].
@@ -78,7 +88,11 @@ func (s *space) compareBypass(left, right *walk) comparison {
 	for i := range rights.list {
 		r := &rights.list[i]
 		readdressed := s.and(r.packets, s.translatedToCaptured(r, toProxy, proxyPorts))
+		if readdressed == none {
+			continue
+		}
 		for _, l := range lefts.list {
+			s.meter.step()
 			packets := s.and(readdressed, l.packets)
 			if packets == none || l.dropped || l.isCaptured() {
 				continue

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,9 +127,10 @@ func (w *walk) inAnotherZone(outcomes []flow, later set) set {
 			ofFirst[f.zone] = w.or(ofFirst[f.zone], packets)
 		}
 	}
+	zones, steps := slices.Sorted(maps.Keys(ofFirst)), w.stepsOfZones()
 	unknown := none
 	for _, f := range outcomes {
-		for _, zone := range slices.Sorted(maps.Keys(ofFirst)) {
+		for _, zone := range zones {
 			w.meter.step()
 			if f.dropped || f.tracking == untracked || zone == f.zone {
 				continue
@@ -138,7 +140,7 @@ func (w *walk) inAnotherZone(outcomes []flow, later set) set {
 					key: fmt.Sprint("another zone ", f.zone), kind: unknownBit,
 					text: fmt.Sprintf("whether packets in the conntrack zone %d belong to a connection "+
 						"whose first packet is in the zone %d", f.zone, zone),
-					step: w.stepOfZone(zone, f.zone),
+					step: cmp.Or(steps[f.zone], steps[zone]),
 				})))
 			}
 		}
@@ -146,22 +148,22 @@ func (w *walk) inAnotherZone(outcomes []flow, later set) set {
 	return unknown
 }
 
-// stepOfZone returns the first evaluated rule that assigns one of two zones, other than zone 0, or
-// nil. The second zone takes precedence.
-func (w *walk) stepOfZone(first, later uint16) *rules.Step {
-	for _, zone := range []uint16{later, first} {
-		for t, c := range w.rs.AllChains() {
-			for i := range c.Rules {
-				if zone != 0 && slices.ContainsFunc(c.Rules[i].Actions, func(a rules.Action) bool {
-					set, ok := a.(rules.SetZone)
-					return ok && set.Zone == zone
-				}) {
-					return &rules.Step{Table: t, Chain: c, Index: i}
+// stepsOfZones returns the first evaluated rule that assigns each zone, except zone 0.
+func (w *walk) stepsOfZones() map[uint16]*rules.Step {
+	steps := map[uint16]*rules.Step{}
+	for t, c := range w.rs.AllChains() {
+		for i := range c.Rules {
+			w.meter.step()
+			for _, a := range c.Rules[i].Actions {
+				set, ok := a.(rules.SetZone)
+				if ok && set.Zone != 0 && steps[set.Zone] == nil {
+					w.meter.alloc(entrySize)
+					steps[set.Zone] = &rules.Step{Table: t, Chain: c, Index: i}
 				}
 			}
 		}
 	}
-	return nil
+	return steps
 }
 
 // laterPackets returns the later packets, in the original direction, of connections whose first

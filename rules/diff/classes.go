@@ -98,6 +98,7 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 
 // setHostFields sets the fields of the witness that describe the host.
 func (s *space) setHostFields(b box, p *rules.Packet) {
+	var missing []string // names of listeners
 	for _, l := range b.literals {
 		switch key := s.variableList[l.variable].key; {
 		case strings.HasPrefix(key, reversePathKey):
@@ -111,7 +112,7 @@ func (s *space) setHostFields(b box, p *rules.Packet) {
 		case key == selectsKey:
 			p.SelectsInterface = l.value
 		case strings.HasPrefix(key, listenerKey) && l.value:
-			p.MissingListeners = p.MissingListeners.With(strings.TrimPrefix(key, listenerKey))
+			missing = append(missing, strings.TrimPrefix(key, listenerKey))
 		case key == copyKey:
 			p.Copy = l.value
 		case key == toItselfKey && l.value:
@@ -120,6 +121,7 @@ func (s *space) setHostFields(b box, p *rules.Packet) {
 			p.InAddress = p.InAddress.Next()
 		}
 	}
+	p.MissingListeners = rules.NewListenerSet(missing...)
 }
 
 // clearIrrelevantFields clears fields of the witness on which the difference does not depend.
