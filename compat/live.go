@@ -71,7 +71,7 @@ type Live struct {
 	// UndeliveredLoopback describes routes that send packets to loopback addresses to another host
 	// ([route.UndeliveredLoopback]), and PrecedingLocal the policy rules that may do so
 	// ([route.PrecedingLocal]).
-	UndeliveredLoopback, PrecedingLocal []string
+	UndeliveredLoopback, PrecedingLocal []route.Description
 	// Addresses are the addresses of all interfaces.
 	Addresses []netip.Addr
 	// LoopbackName is the name of the loopback interface. If it is not lo, rules that match the

@@ -234,7 +234,7 @@ func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	}
 	reasons = append(append(reasons, unknownAtInput(live)...), unknownRoutes(live, desired)...)
 	reasons = append(reasons, unknownExpectations(live, desired)...)
-	return append(reasons, unknownDelivery(live)...)
+	return append(reasons, unknownDelivery(live, desired)...)
 }
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.

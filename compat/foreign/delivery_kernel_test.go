@@ -4,8 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
@@ -33,6 +36,10 @@ func TestRedirectedPacketsThatRoutesSendToAnotherHost(t *testing.T) {
 				"ip route add default via 10.244.1.1 dev eth0 table 98",
 			},
 			contains: "ip -4 rule priority 20 to 127.0.0.1/32 lookup 98",
+		},
+		{
+			name:     "the rule of the table local has another priority",
+			commands: []string{"ip rule add lookup local priority 100", "ip rule del priority 0"},
 		},
 		{
 			name: "a policy rule follows the table local",
@@ -75,5 +82,33 @@ func TestRedirectedPacketsThatRoutesSendToAnotherHost(t *testing.T) {
 				t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, want, row.contains)
 			}
 		})
+	}
+}
+
+// TestRouteToTheLoopbackAddressOfIPv6 deletes the local route to ::1, which matters only if IPv6 is
+// captured.
+func TestRouteToTheLoopbackAddressOfIPv6(t *testing.T) {
+	for ipv6, want := range map[bool]foreign.Verdict{true: foreign.Unknown, false: foreign.None} {
+		network, err := testbed.New(testbed.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = network.Close() })
+		r := rules.DefaultRedirect()
+		r.IPv6, r.OutboundCIDRs.All = ipv6, true
+		desired := rules.MustCompile(r)
+		b, err := compat.Choose(compat.BackendNFT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Apply(network.Pod, desired, compat.Snapshot{}); err != nil {
+			t.Fatal(err)
+		}
+		istiotest.Run(t, network.Pod, "", "ip", "-6", "route", "del", "local", "::1", "table", "local")
+		found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+		if found.Verdict() != want {
+			t.Errorf("IPv6 captured: %t: verdict %s: %s, want %s", ipv6, found.Verdict(),
+				strings.Join(found.Messages(), "\n"), want)
+		}
 	}
 }

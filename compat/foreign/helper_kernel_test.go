@@ -142,7 +142,7 @@ func dialLine(t *testing.T, ns *netns.NS, port uint16, text string) net.Conn {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(answerTimeout))
 	var read strings.Builder
 	buffer := make([]byte, 256)
 	for !strings.Contains(read.String(), strings.TrimSpace(text)) {

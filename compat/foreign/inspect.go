@@ -27,13 +27,14 @@ type Snapshot struct {
 	// loopback is the name of the loopback interface, and undelivered describes routes to loopback
 	// addresses. The agent gets no event when they change.
 	loopback    string
-	undelivered []string
+	undelivered []route.Description
 	// routes contains the routes over lo, and addresses the addresses of the interfaces. They are
-	// compared if dependsOnRoutes is set. The agent gets no event when routes in the tables main and
-	// local, or addresses, change.
-	routes          []string
-	addresses       []netip.Addr
-	dependsOnRoutes bool
+	// compared if dependsOnRoutes and dependsOnAddresses are set. The agent gets no event when routes
+	// in the tables main and local, or addresses, change.
+	routes             []string
+	dependsOnRoutes    bool
+	addresses          []netip.Addr
+	dependsOnAddresses bool
 }
 
 // Inspect reads all live rules of the namespace (nil: the current one), and returns the effect of
@@ -56,6 +57,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	s.loopback, s.undelivered = live.LoopbackName, live.UndeliveredLoopback
 	s.routes, s.addresses = live.LoopbackRoutes, live.Addresses
 	s.dependsOnRoutes = reroutingStep(&live) != nil
+	s.dependsOnAddresses = s.dependsOnRoutes || translatesDestinations(&live)
 	s.Effect = Decide(live, desired, b)
 	return s
 }
@@ -150,9 +152,10 @@ func hasSluiceChains(t rules.Table) bool {
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
-// the routes to loopback addresses, and the routes over lo and the addresses if foreign rules may
-// route packets again. A snapshot is never valid if the inspection failed or used up its budget
-// (Exhausted), or if the namespace has the rules of a trace or a table that a process owns.
+// the routes to loopback addresses, the routes over lo if foreign rules may route packets again, and
+// the addresses if foreign rules may do this or translate destinations. A snapshot is never valid if
+// the inspection failed or used up its budget (Exhausted), or if the namespace has the rules of a
+// trace or a table that a process owns.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced || s.hasOwnedTable {
 		return false
@@ -165,6 +168,8 @@ func (s *Snapshot) IsValid(ns *netns.NS) bool {
 		if routes, err := route.OverLoopback(ns); err != nil || !slices.Equal(routes, s.routes) {
 			return false
 		}
+	}
+	if s.dependsOnAddresses {
 		if addresses, err := route.AllAddresses(ns); err != nil ||
 			!slices.Equal(addresses, s.addresses) {
 			return false

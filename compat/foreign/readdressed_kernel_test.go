@@ -110,20 +110,30 @@ func copiedOnLoopback(t *testing.T, network *testbed.Network, text string) {
 }
 
 // TestSnapshotIsValidUntilAnAddressIsAdded tests a change for which the agent gets no event, and
-// that matters because a foreign rule translates packets to the address.
+// that matters because a foreign rule translates packets of the address, or to the address.
 func TestSnapshotIsValidUntilAnAddressIsAdded(t *testing.T) {
-	network, desired := podWithDNS(t, "")
-	legacy(t, network, "*nat\n-A OUTPUT -d 10.96.0.10 -p tcp -j DNAT --to-destination 10.9.9.9:8080\nCOMMIT\n")
-	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-	if found.Verdict() != foreign.None || !found.IsValid(network.Pod) {
-		t.Fatalf("verdict %s before the change: %s", found.Verdict(), strings.Join(found.Messages(), "\n"))
-	}
-	istiotest.Run(t, network.Pod, "", "ip", "address", "add", "10.96.0.10/32", "dev", "lo")
-	if found.IsValid(network.Pod) {
-		t.Error("the snapshot is valid after the change")
-	}
-	found = foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-	if found.Verdict() != foreign.Bypassed {
-		t.Errorf("verdict %s after the change, want bypass", found.Verdict())
+	for _, row := range []struct {
+		name, rules string
+		address     string // which is added
+	}{
+		{"at output", "*nat\n-A OUTPUT -d 10.96.0.10 -p tcp -j DNAT --to-destination 10.9.9.9:8080\nCOMMIT\n", "10.96.0.10/32"},
+		{"at prerouting", "*nat\n-A PREROUTING -p tcp --dport 15008 -j DNAT --to-destination 10.99.0.1:8080\nCOMMIT\n", "10.99.0.1/32"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			network, desired := podWithDNS(t, "")
+			legacy(t, network, row.rules)
+			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+			if found.Verdict() != foreign.None || !found.IsValid(network.Pod) {
+				t.Fatalf("verdict %s before the change: %s", found.Verdict(), strings.Join(found.Messages(), "\n"))
+			}
+			istiotest.Run(t, network.Pod, "", "ip", "address", "add", row.address, "dev", "lo")
+			if found.IsValid(network.Pod) {
+				t.Error("the snapshot is valid after the change")
+			}
+			found = foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+			if found.Verdict() != foreign.Bypassed {
+				t.Errorf("verdict %s after the change, want bypass", found.Verdict())
+			}
+		})
 	}
 }

@@ -43,15 +43,69 @@ func listed(texts []string) string {
 	return text
 }
 
-// unknownDelivery returns a sentence if packets that the ruleset redirects to a loopback address may
-// leave the namespace.
-func unknownDelivery(live *compat.Live) []string {
-	found := slices.Concat(live.PrecedingLocal, live.UndeliveredLoopback)
+// unknownDelivery returns a sentence if packets that the desired ruleset redirects to a loopback
+// address may leave the namespace.
+func unknownDelivery(live *compat.Live, desired *rules.Ruleset) []string {
+	var found []string
+	for _, d := range slices.Concat(live.PrecedingLocal, live.UndeliveredLoopback) {
+		if mayRedirectAtOutput(desired, d.Family) {
+			found = append(found, d.Text)
+		}
+	}
 	if len(found) == 0 {
 		return nil
 	}
 	return []string{"captured packets are redirected to a loopback address, and policy rules or routes " +
 		"may send packets to this address to another host: " + listed(found)}
+}
+
+// mayRedirectAtOutput reports whether the ruleset may redirect packets of the family at output.
+func mayRedirectAtOutput(rs *rules.Ruleset, family rules.Family) bool {
+	// A ruleset that does not capture IPv6 begins with such a rule.
+	returnsForFamily := func(r rules.Rule) bool {
+		return slices.Equal(r.Matches, []rules.Match{rules.MatchFamily{Family: family}}) &&
+			slices.Equal(r.Actions, []rules.Action{rules.Return})
+	}
+	for _, c := range rs.BaseChains(rules.Output) {
+		if c.Table.Family != rules.Inet && c.Table.Family != family ||
+			len(c.Chain.Rules) > 0 && returnsForFamily(c.Chain.Rules[0]) {
+			continue
+		}
+		for _, reachable := range c.Table.ReachableFrom(c.Chain) {
+			if slices.ContainsFunc(reachable.Rules, func(r rules.Rule) bool {
+				return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+					_, ok := a.(rules.RedirectTo)
+					return ok
+				})
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// translatesDestinations reports whether a foreign rule may translate the destination of packets.
+// The effect then depends on the addresses of the namespace ([diff.Options]).
+func translatesDestinations(live *compat.Live) bool {
+	for t, c := range live.Ruleset.AllChains() {
+		for i := range c.Rules {
+			if !slices.ContainsFunc(c.Rules[i].Actions, func(a rules.Action) bool {
+				switch a.(type) {
+				case rules.DNATTo, rules.DNATPort:
+					return true
+				}
+				return false
+			}) {
+				continue
+			}
+			step := rules.Step{Table: t, Chain: c, Index: i}
+			if OwnerOf(&live.Ruleset, &step) != OwnerSluice {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // reroutingStep returns the first foreign rule that packets of local sockets may reach and that may
@@ -66,10 +120,12 @@ func reroutingStep(live *compat.Live) *rules.Step {
 			}
 			for _, c := range t.ReachableFrom(&t.Chains[j]) {
 				for k := range c.Rules {
-					step := rules.Step{Table: t, Chain: c, Index: k}
-					isForeign := OwnerOf(&live.Ruleset, &step) != OwnerSluice
-					if isForeign && slices.ContainsFunc(c.Rules[k].Actions,
+					if !slices.ContainsFunc(c.Rules[k].Actions,
 						func(a rules.Action) bool { return mayReroute(base, a) }) {
+						continue
+					}
+					step := rules.Step{Table: t, Chain: c, Index: k}
+					if OwnerOf(&live.Ruleset, &step) != OwnerSluice {
 						return &step
 					}
 				}

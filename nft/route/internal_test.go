@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -294,5 +295,17 @@ func TestFailedEnsureRemovesTheAddressOfTheFastPath(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestOnlySomeErrorsMeanThatPacketsAreDropped(t *testing.T) {
+	for err, want := range map[error]bool{
+		unix.ENETUNREACH: true, unix.EACCES: true, unix.EOPNOTSUPP: true,
+		fmt.Errorf("route: %w", unix.EHOSTUNREACH): true,
+		unix.ENOBUFS: false, unix.EINTR: false, errors.New("other"): false,
+	} {
+		if got := isUnroutable(err); got != want {
+			t.Errorf("%v: packets are dropped: %t, want %t", err, got, want)
+		}
 	}
 }

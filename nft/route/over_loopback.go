@@ -67,11 +67,11 @@ func (r *reader) overLoopback(
 	return texts, err
 }
 
-// looksUpLocalFirst reports whether the first policy rule of the family, if there is any, is the
-// rule of a new namespace that looks up the table local.
+// looksUpLocalFirst reports whether the first policy rule of the family, if there is any, looks up
+// the table local for all packets, as in a new namespace.
 func looksUpLocalFirst(policyRules []foundRule, family rules.Family) bool {
 	i := slices.IndexFunc(policyRules, func(r foundRule) bool { return r.policy.Family == family })
-	return i < 0 || policyRules[i].isDefault() && policyRules[i].kernel.Table == unix.RT_TABLE_LOCAL
+	return i < 0 || policyRules[i].looksUp(unix.RT_TABLE_LOCAL)
 }
 
 // lookedUpByPlainRules reports, for each route whose table policy rules look up, whether all of

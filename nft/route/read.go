@@ -129,14 +129,19 @@ func (r foundRule) isDefault() bool {
 	for priority, table := range map[int]int{
 		0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT,
 	} {
-		plain := netlink.NewRule()
-		plain.Family, plain.Priority, plain.Table = r.kernel.Family, priority, table
-		plain.Protocol = r.kernel.Protocol
-		if reflect.DeepEqual(r.kernel, *plain) {
+		if r.kernel.Priority == priority && r.looksUp(table) {
 			return true
 		}
 	}
 	return false
+}
+
+// looksUp reports whether the rule looks up the table for all packets.
+func (r foundRule) looksUp(table int) bool {
+	plain := netlink.NewRule()
+	plain.Family, plain.Priority, plain.Table = r.kernel.Family, r.kernel.Priority, table
+	plain.Protocol = r.kernel.Protocol
+	return reflect.DeepEqual(r.kernel, *plain)
 }
 
 // route returns the local route in the table of the rule, which need not exist.

@@ -263,8 +263,11 @@ func TestOverLoopback(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("routes (-want +got):\n%s", d)
 	}
-	ip(t, n, "-4 rule add pref 6 to 192.0.2.9 lookup 133", "-6 rule add pref 9 lookup local",
-		"-6 rule del pref 0")
+	ip(t, n, "-6 rule add pref 9 lookup local", "-6 rule del pref 0")
+	if got, err = route.OverLoopback(n); err != nil || len(got) != len(want) {
+		t.Errorf("with the rule of the table local at another priority: got %q, error %v, want %q", got, err, want)
+	}
+	ip(t, n, "-4 rule add pref 6 to 192.0.2.9 lookup 133", "-6 rule add pref 8 to 2001:db8::/32 lookup 133")
 	want = append(want, "ip -4 route local default dev lo table 133",
 		"ip -6 route local ::6/128 dev lo table 255")
 	if got, err = route.OverLoopback(n); err != nil {
