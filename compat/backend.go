@@ -90,8 +90,8 @@ func (r Result) Snapshot() Snapshot {
 
 // IsLegacyTooLarge reports whether the error of an Apply or a Check means only that the tables of
 // iptables-legacy exceed the limit of package xtables, and used, the backend of its result, is nft.
-// If err joins several errors, all must mean this. It is then unknown whether iptables-legacy has rules of Sluice, but Apply has tried to write the
-// rules in nf_tables, or Check has compared them.
+// If err joins several errors, all must mean this. It is then unknown whether iptables-legacy has
+// rules of Sluice, but Apply has tried to write the rules in nf_tables, or Check has compared them.
 func IsLegacyTooLarge(used BackendName, err error) bool {
 	return used == BackendNFT && isOnlyTooLarge(err)
 }

@@ -88,8 +88,8 @@ type applier struct {
 	unanswered Result
 	lost       error
 	// gateAdded reports that this call has added the chains of [gate]. rulesReplaced reports that
-	// this call has then replaced the rules, or may have replaced them. mayHaveReplaced reports that
-	// the answer to the only replacement was lost.
+	// this call has then replaced the rules, or may have replaced them. mayHaveReplaced reports
+	// that the answer to the only replacement was lost.
 	gateAdded, rulesReplaced, mayHaveReplaced bool
 	// deleted reports that a transaction has deleted objects: closing the socket waits until the
 	// kernel has freed them.

@@ -14,8 +14,8 @@ import (
 type ListenerSet string
 
 // ListenerName returns the name of the listener of a tproxy rule: its port, such as 15006, or its
-// address and port, such as 127.0.0.1:15006, if the rule names an address. Port 0 is the destination
-// port of the packet.
+// address and port, such as 127.0.0.1:15006, if the rule names an address. Port 0 is the
+// destination port of the packet.
 func ListenerName(addr netip.Addr, port uint16) string {
 	if addr.IsValid() {
 		return netip.AddrPortFrom(addr, port).String()

@@ -29,8 +29,8 @@ type Packet struct {
 	Flags         TCPFlags // of TCP
 	// NoListener reports that there is no transparent socket for a tproxy rule.
 	NoListener bool
-	// MissingListeners contains the tproxy rules' listeners that do not exist although NoListener is
-	// not set. The listeners of other tproxy rules exist.
+	// MissingListeners contains the tproxy rules' listeners that do not exist although NoListener
+	// is not set. The listeners of other tproxy rules exist.
 	MissingListeners ListenerSet
 
 	// Reply reports that the packet is in the reply direction of its connection. The state must be
@@ -50,9 +50,9 @@ type Packet struct {
 	SourceType, DestinationType AddrType
 	// NoReversePath reports that the host does not route to the source over InInterface.
 	NoReversePath bool
-	// TransparentSocket reports that the host has a transparent socket that receives the packet, which
-	// all kinds of lookup find. The match socket of xtables without --nowildcard does not find a
-	// listener for all addresses (socket_match in net/netfilter/xt_socket.c).
+	// TransparentSocket reports that the host has a transparent socket that receives the packet,
+	// which all kinds of lookup find. The match socket of xtables without --nowildcard does not
+	// find a listener for all addresses (socket_match in net/netfilter/xt_socket.c).
 	TransparentSocket bool
 	// TransparentSender reports that the socket that sends the packet is transparent
 	// (IP_TRANSPARENT). A packet of a closed socket has no Owner.

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestEffectOnPacketsOfBoundSockets sends packets from sockets that are bound to an interface, which
-// needs no privilege. The foreign rules let them, or copies of them, leave the pod.
+// TestEffectOnPacketsOfBoundSockets sends packets from sockets that are bound to an interface,
+// which needs no privilege. The foreign rules let them, or copies of them, leave the pod.
 func TestEffectOnPacketsOfBoundSockets(t *testing.T) {
 	for _, row := range []struct {
 		name     string

@@ -222,8 +222,8 @@ func packetsText(conditions []diff.Condition) string {
 
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
 // functions and chains that live.Ruleset does not contain, rules at input, which are not evaluated,
-// expected connections, routes over lo, routes to loopback addresses, and another name of the loopback
-// interface.
+// expected connections, routes over lo, routes to loopback addresses, and another name of the
+// loopback interface.
 func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {

@@ -4,8 +4,8 @@
 //
 // The package uses [diff.Bypass] to compare the ruleset alone with all live rules of the namespace,
 // in all backends and tables, for all packets that the ruleset captures, for the later packets of
-// their connections, and for packets that the rules send to a destination that the ruleset captures.
-// A foreign rule that drops packets or captures more packets is not a bypass. If the effect cannot
-// be decided, it is unknown, and the result contains the reason. A foreign rule at input that may
-// change packets, such as one that writes a port, makes the effect unknown.
+// their connections, and for packets that the rules send to a destination that the ruleset
+// captures. A foreign rule that drops packets or captures more packets is not a bypass. If the
+// effect cannot be decided, it is unknown, and the result contains the reason. A foreign rule at
+// input that may change packets, such as one that writes a port, makes the effect unknown.
 package foreign

@@ -9,10 +9,11 @@ import (
 )
 
 // unknownExpectations returns a sentence for each foreign rule that may make conntrack expect TCP
-// connections, at most maxClasses sentences: rules that assign a conntrack helper, and in TPROXY mode
-// rules that refer to an object of unknown effect, such as an expectation. NAT translates an expected
-// connection like its master connection, and the rules of TPROXY mode do not assign it to the proxy.
-// [diff.Bypass] does not evaluate expected connections, because the desired ruleset has none.
+// connections, at most maxClasses sentences: rules that assign a conntrack helper, and in TPROXY
+// mode rules that refer to an object of unknown effect, such as an expectation. NAT translates an
+// expected connection like its master connection, and the rules of TPROXY mode do not assign it to
+// the proxy. [diff.Bypass] does not evaluate expected connections, because the desired ruleset has
+// none.
 func unknownExpectations(live *compat.Live, desired *rules.Ruleset) []string {
 	isTProxy := false
 	for _, r := range desired.AllRules() {

@@ -29,8 +29,8 @@ type Snapshot struct {
 	loopback    string
 	undelivered []route.Description
 	// routes contains the routes over lo, and addresses the addresses of the interfaces. They are
-	// compared if dependsOnRoutes and dependsOnAddresses are set. The agent gets no event when routes
-	// in the tables main and local, or addresses, change.
+	// compared if dependsOnRoutes and dependsOnAddresses are set. The agent gets no event when
+	// routes in the tables main and local, or addresses, change.
 	routes             []string
 	dependsOnRoutes    bool
 	addresses          []netip.Addr
@@ -152,10 +152,10 @@ func hasSluiceChains(t rules.Table) bool {
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
-// the routes to loopback addresses, the routes over lo if foreign rules may route packets again, and
-// the addresses if foreign rules may do this or translate destinations. A snapshot is never valid if
-// the inspection failed or used up its budget (Exhausted), or if the namespace has the rules of a
-// trace or a table that a process owns.
+// the routes to loopback addresses, the routes over lo if foreign rules may route packets again,
+// and the addresses if foreign rules may do this or translate destinations. A snapshot is never
+// valid if the inspection failed or used up its budget (Exhausted), or if the namespace has the
+// rules of a trace or a table that a process owns.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced || s.hasOwnedTable {
 		return false

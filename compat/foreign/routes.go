@@ -136,10 +136,10 @@ func reroutingStep(live *compat.Live) *rules.Step {
 }
 
 // mayReroute reports whether the action, in a chain at output, prerouting or postrouting, may make
-// the kernel route the packet or a copy of it again. At output, in a chain of the type route, this is
-// a change of the mark or of a part of the header on which the route depends, and in a chain of the
-// type nat, a change of the destination address. An action with any effect may copy the packet to
-// another host, or queue it to a program that changes it, in any chain.
+// the kernel route the packet or a copy of it again. At output, in a chain of the type route, this
+// is a change of the mark or of a part of the header on which the route depends, and in a chain of
+// the type nat, a change of the destination address. An action with any effect may copy the packet
+// to another host, or queue it to a program that changes it, in any chain.
 func mayReroute(base *rules.Base, a rules.Action) bool {
 	if u, ok := a.(rules.Unknown); ok && u.Effect == rules.AnyEffect {
 		return true

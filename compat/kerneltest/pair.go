@@ -113,8 +113,8 @@ func (n *Network) checkPair(
 	counts.addVerdict(test.verdict)
 
 	if left.Has("--on-port 0") || right.Has("--on-port 0") {
-		// Such a rule looks for a listener on the packet's own port. The network can only provide no
-		// listeners for it, because the port is that of the packet.
+		// Such a rule looks for a listener on the packet's own port. The network can only provide
+		// no listeners for it, because the port is that of the packet.
 		open = nil
 	}
 	batches := [][]rules.Packet{slices.Clone(packets)}

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// tcpPacket returns an IPv4 packet from 127.0.0.1:1000 to 127.0.0.1:80. The kernel sets the checksum
-// of its IP header.
+// tcpPacket returns an IPv4 packet from 127.0.0.1:1000 to 127.0.0.1:80. The kernel sets the
+// checksum of its IP header.
 func tcpPacket(flags rules.TCPFlags, sequence uint32) []byte {
 	loopback := []byte{127, 0, 0, 1}
 	tcp := make([]byte, 20)
@@ -42,9 +42,9 @@ func tcpPacket(flags rules.TCPFlags, sequence uint32) []byte {
 	return append(ip, tcp...)
 }
 
-// TestInvalidPacketIsTrackedAgain verifies that conntrack runs again for a packet that is invalid at
-// output when it arrives on lo: in another zone the packet begins a connection, and NAT is decided.
-// It verifies that the model knows that it does not know the outcome.
+// TestInvalidPacketIsTrackedAgain verifies that conntrack runs again for a packet that is invalid
+// at output when it arrives on lo: in another zone the packet begins a connection, and NAT is
+// decided. It verifies that the model knows that it does not know the outcome.
 func TestInvalidPacketIsTrackedAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name, zoneIn string

@@ -104,8 +104,8 @@ func TestBackendChanges(t *testing.T) {
 	}
 }
 
-// TestLegacyTablesOfAPodMayBeLarge checks that pods whose tables of iptables-legacy exceed the limit
-// are enrolled with nftables, are enrolled again by the next agent, and leave.
+// TestLegacyTablesOfAPodMayBeLarge checks that pods whose tables of iptables-legacy exceed the
+// limit are enrolled with nftables, are enrolled again by the next agent, and leave.
 func TestLegacyTablesOfAPodMayBeLarge(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
 		t.Run(string(backend), func(t *testing.T) {
@@ -155,8 +155,8 @@ func TestLegacyTablesOfAPodMayBeLarge(t *testing.T) {
 	}
 }
 
-// TestAnnotatedPodWithLargeLegacyTablesLeaves checks that a pod with the annotation, which should not
-// be in ambient mode, leaves although its tables of iptables-legacy exceed the limit.
+// TestAnnotatedPodWithLargeLegacyTablesLeaves checks that a pod with the annotation, which should
+// not be in ambient mode, leaves although its tables of iptables-legacy exceed the limit.
 func TestAnnotatedPodWithLargeLegacyTablesLeaves(t *testing.T) {
 	env := newTestEnv(t)
 	ns := env.addSandbox("web", netnstest.New(t))
@@ -166,8 +166,8 @@ func TestAnnotatedPodWithLargeLegacyTablesLeaves(t *testing.T) {
 	rulestest.Eventually(t, "the pod leaves", func() bool { return env.annotation("web") == "" })
 }
 
-// TestPodThatCannotLeaveHasAReason checks that the status contains the reason why a pod cannot leave
-// ambient mode: its network namespace cannot be opened.
+// TestPodThatCannotLeaveHasAReason checks that the status contains the reason why a pod cannot
+// leave ambient mode: its network namespace cannot be opened.
 func TestPodThatCannotLeaveHasAReason(t *testing.T) {
 	env := newTestEnv(t)
 	env.addSandbox("web", netnstest.New(t))

@@ -262,8 +262,8 @@ const (
 const requestTimeout = 5 * time.Second
 
 // report logs an error of a running pod and sends an event, unless the error of the last call had
-// the same kind and its event was sent. The texts are not compared, because they may contain durations. A nil error
-// reports nothing.
+// the same kind and its event was sent. The texts are not compared, because they may contain
+// durations. A nil error reports nothing.
 func (n *Node) report(ctx context.Context, p *pod, err error) {
 	kind := string(source.KindOf(err))
 	isNew := kind != p.reportedKind

@@ -118,8 +118,8 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 	})
 }
 
-// TestLocateKeepsTheReportOfARepair checks that an audit reports a repair, and closes the connections
-// that bypass ztunnel, although the pod was located between the repair and the audit.
+// TestLocateKeepsTheReportOfARepair checks that an audit reports a repair, and closes the
+// connections that bypass ztunnel, although the pod was located between the repair and the audit.
 func TestLocateKeepsTheReportOfARepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newAmbientTestEnv(t)

@@ -369,8 +369,8 @@ func (brokenEvents) Next(context.Context) (watch.Event, error) {
 	return watch.Event{}, errors.New("the socket fails")
 }
 
-// TestALastingFailureOfTheSubscriptionIsReportedOnce checks that the first of successive failures is
-// reported, and the next one only after a subscription.
+// TestALastingFailureOfTheSubscriptionIsReportedOnce checks that the first of successive failures
+// is reported, and the next one only after a subscription.
 func TestALastingFailureOfTheSubscriptionIsReportedOnce(t *testing.T) {
 	host := netnstest.New(t)
 	synctest.Test(t, func(t *testing.T) {

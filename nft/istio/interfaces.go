@@ -66,8 +66,8 @@ func isInput(m rules.Match) bool {
 	return ok
 }
 
-// maxExcluded is the maximum number of interfaces in OUTPUT for which addExcluded searches rules. It
-// bounds the time for a chain with very many rules, which a process of the pod can add.
+// maxExcluded is the maximum number of interfaces in OUTPUT for which addExcluded searches rules.
+// It bounds the time for a chain with very many rules, which a process of the pod can add.
 const maxExcluded = 256
 
 // addExcluded adds the rules for --istio-exclude-interfaces. For each interface, Istio appends a

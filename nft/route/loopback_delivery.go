@@ -19,8 +19,8 @@ type Description struct {
 }
 
 // UndeliveredLoopback returns descriptions of the routes to the addresses 127.0.0.1 and ::1, to
-// which a redirection at output translates, that are not local: packets to these addresses may leave
-// the host. It asks the kernel for the routes. Packets without a route are dropped.
+// which a redirection at output translates, that are not local: packets to these addresses may
+// leave the host. It asks the kernel for the routes. Packets without a route are dropped.
 func UndeliveredLoopback(ns *netns.NS) (descriptions []Description, err error) {
 	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -47,8 +47,8 @@ func UndeliveredLoopback(ns *netns.NS) (descriptions []Description, err error) {
 }
 
 // isUnroutable reports whether the error of a request for a route means that no packets reach the
-// destination: there is no route, the route drops packets (fib_props in net/ipv4/fib_semantics.c), or
-// the kernel does not support the family.
+// destination: there is no route, the route drops packets (fib_props in net/ipv4/fib_semantics.c),
+// or the kernel does not support the family.
 func isUnroutable(err error) bool {
 	for _, errno := range []unix.Errno{
 		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL,

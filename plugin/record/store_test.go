@@ -309,8 +309,8 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// TestPruneKeepsTheFilesOfARunningADD checks that Prune does not remove the temporary file of an ADD
-// to another network, which the ADD renames afterwards.
+// TestPruneKeepsTheFilesOfARunningADD checks that Prune does not remove the temporary file of an
+// ADD to another network, which the ADD renames afterwards.
 func TestPruneKeepsTheFilesOfARunningADD(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)

@@ -12,8 +12,8 @@ import (
 // redirects, if the live ruleset neither drops them nor leaves them to the connection, and packets
 // that the desired ruleset does not redirect, if the live ruleset translates them to a destination
 // to which the desired ruleset redirects. Other packets that the desired ruleset does not redirect
-// are ignored. The result is valid for all packets except rare ones, such as packets of sockets that
-// are bound to an interface.
+// are ignored. The result is valid for all packets except rare ones, such as packets of sockets
+// that are bound to an interface.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is
@@ -29,8 +29,8 @@ func Bypass(desired, live rules.Ruleset, o Options) Result {
 	return d.result
 }
 
-// findBypasses compares the packets for [Bypass], and stores the spaces with packets that bypass the
-// proxy and the reasons why packets are undecided.
+// findBypasses compares the packets for [Bypass], and stores the spaces with packets that bypass
+// the proxy and the reasons why packets are undecided.
 func (d *decision) findBypasses() {
 	var first scopeResult
 	d.result.Exhausted = runLimited(func() {

@@ -35,7 +35,8 @@ func mayDivertLater(desired, live *rules.Ruleset) bool {
 		return false
 	}
 	families := []rules.Family{rules.IPv4, rules.IPv6}
-	// text returns the text of the rule without its comment and counter, which depend on the backend.
+	// text returns the text of the rule without its comment and counter, which depend on the
+	// backend.
 	text := func(r *rules.Rule) string {
 		var parts []string
 		for _, m := range r.Matches {

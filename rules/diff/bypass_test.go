@@ -375,9 +375,9 @@ func TestBypassByAnotherDestination(t *testing.T) {
 	}
 }
 
-// checkBypass adds the foreign chain to a ruleset of the host 10.244.1.5. want is a part of the rule by which packets of
-// the ruleset's own traffic bypass the proxy, empty for no bypass. undecided is a part of the
-// undecided condition's text, empty if nothing is undecided.
+// checkBypass adds the foreign chain to a ruleset of the host 10.244.1.5. want is a part of the
+// rule by which packets of the ruleset's own traffic bypass the proxy, empty for no bypass.
+// undecided is a part of the undecided condition's text, empty if nothing is undecided.
 func checkBypass(t *testing.T, own rules.Ruleset, others rules.Chain, want, undecided string) {
 	t.Helper()
 	live := own

@@ -34,8 +34,8 @@ type Options struct {
 	// Families are the address families to compare. Empty means IPv4 and IPv6.
 	Families []rules.Family
 	// HostAddresses are the addresses of the host, except loopback addresses, or nil if they are
-	// unknown. Only [Bypass] uses them: it assumes that packets by the interface lo have one of them
-	// or a loopback address as their destination.
+	// unknown. Only [Bypass] uses them: it assumes that packets by the interface lo have one of
+	// them or a loopback address as their destination.
 	HostAddresses []netip.Addr
 	// Budget limits the work.
 	Budget Budget

@@ -52,9 +52,9 @@
 // differently, unless both outcomes have the same effect: a redirection to the original destination
 // has the same effect as no redirection. Rare packets, such as packets whose interface has no
 // address or whose connection was translated earlier, are compared only if there are no other
-// differences (decide.go). The same applies to packets on a host with some of several listeners. A set of differing packets is described by boxes (classes.go): one
-// condition for each field. Known deviations (deviations.go) are detected by deciding again without
-// them.
+// differences (decide.go). The same applies to packets on a host with some of several listeners. A
+// set of differing packets is described by boxes (classes.go): one condition for each field. Known
+// deviations (deviations.go) are detected by deciding again without them.
 //
 // # Budget
 //

@@ -13,8 +13,8 @@ import (
 
 // A constraint excludes packets that cannot exist at a hook. A wrong constraint hides differences,
 // a missing one yields examples that cannot occur. Therefore only constraints that the kernel
-// guarantees are listed, except for packets that the limits in README.md name: packets with a socket
-// that a program of tc assigned, and bridged packets.
+// guarantees are listed, except for packets that the limits in README.md name: packets with a
+// socket that a program of tc assigned, and bridged packets.
 //
 // The following packets do exist. A local process can send from a foreign address (IP_TRANSPARENT,
 // IP_HDRINCL), to 127.0.0.1 over eth0 and to other hosts over lo (SO_BINDTODEVICE). A packet

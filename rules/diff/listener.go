@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// listenersOf returns the listeners of the tproxy rules of all sides, in the order of the rules. The
-// listeners are independent: each may exist without the others.
+// listenersOf returns the listeners of the tproxy rules of all sides, in the order of the rules.
+// The listeners are independent: each may exist without the others.
 func listenersOf(sides ...*rules.Ruleset) []tproxyTarget {
 	var found []tproxyTarget
 	known := map[tproxyTarget]bool{}
@@ -45,9 +45,9 @@ func missingListener(t tproxyTarget) variable {
 }
 
 // hasListener returns the packets for which a tproxy action finds a transparent socket
-// (TProxyNeedsTCPOrUDP, TProxyIgnoresState, ListenersAreIndependent). Port 0 is the destination port
-// of the packet (TProxyPortZeroIsDestinationPort): for a single packet, rules.Packet.NoListener does
-// not say whether there is a listener on this port.
+// (TProxyNeedsTCPOrUDP, TProxyIgnoresState, ListenersAreIndependent). Port 0 is the destination
+// port of the packet (TProxyPortZeroIsDestinationPort): for a single packet,
+// rules.Packet.NoListener does not say whether there is a listener on this port.
 func (e *evaluator) hasListener(t tproxyTarget, view *view) set {
 	if t.port == 0 && e.single != nil {
 		return e.and(e.tcpOrUDP, e.variable(variable{

@@ -28,8 +28,8 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 
 // leavesBy returns the packets at postrouting that leave by one of the interfaces. The interface is
 // unknown for packets that are or were translated to another address, and for packets that a
-// changed mark routed away from lo or from an interface that the sender had selected. Other packets are assumed to leave by the interface that rules
-// at output matched.
+// changed mark routed away from lo or from an interface that the sender had selected. Other packets
+// are assumed to leave by the interface that rules at output matched.
 func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	rerouted := none
 	switch {

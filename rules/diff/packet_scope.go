@@ -19,7 +19,8 @@ type packetScope struct {
 	// boundSockets includes packets whose socket is bound to an interface, and packets whose sender
 	// has selected the interface for this packet.
 	boundSockets bool
-	// missingListeners includes hosts on which only some of several listeners of tproxy rules exist.
+	// missingListeners includes hosts on which only some of several listeners of tproxy rules
+	// exist.
 	missingListeners bool
 	// kernelPackets includes TCP resets in state related, copies of packets that the host has sent,
 	// and packets with a socket of the kernel.
@@ -71,8 +72,8 @@ func readsUntracked(rs *rules.Ruleset) bool {
 }
 
 // dependsOnBinding reports whether the outcome of a packet may depend on whether its socket is
-// bound to an interface, or its sender has selected the interface: a rule at output may change the route of the packet, or a rule may reject
-// it (RejectFromLoopbackNeedsLocalSource).
+// bound to an interface, or its sender has selected the interface: a rule at output may change the
+// route of the packet, or a rule may reject it (RejectFromLoopbackNeedsLocalSource).
 func dependsOnBinding(rs *rules.Ruleset) bool {
 	return mayReroute(rs) || hasAction(rs, isAction[rules.Reject])
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // retrackInvalid sets retracked for the invalid packets of flows that arrive on lo, if a rule at
-// output assigned a zone. At prerouting conntrack uses zone 0, unless a rule assigns another one (see
-// assignZone).
+// output assigned a zone. At prerouting conntrack uses zone 0, unless a rule assigns another one
+// (see assignZone).
 func (w *walk) retrackInvalid(in []flow) []flow {
 	var out flows
 	for _, f := range in {
@@ -40,8 +40,8 @@ func (f *flow) setRetracked(zone uint16) {
 	f.retracked, f.retrackZone, f.mapped = true, zone, false
 }
 
-// assignZone sets retracked for invalid packets that arrive on lo if the zone is another zone than at
-// output.
+// assignZone sets retracked for invalid packets that arrive on lo if the zone is another zone than
+// at output.
 func (f *flow) assignZone(zone uint16) {
 	if zone != f.zone {
 		f.setRetracked(zone)
@@ -68,8 +68,8 @@ func retrackedVariable(zone uint16, condition string) variable {
 }
 
 // redirectsToLoopback returns the packets that a redirection of packets that arrive on lo sends to
-// 127.0.0.1 or ::1, the address of lo. Of other IPv6 packets, it drops those to an address of a scope
-// that lo has no address of (RedirectMatchesScope).
+// 127.0.0.1 or ::1, the address of lo. Of other IPv6 packets, it drops those to an address of a
+// scope that lo has no address of (RedirectMatchesScope).
 func (s *space) redirectsToLoopback() set {
 	packets := all
 	if s.family == rules.IPv6 {

@@ -140,8 +140,8 @@ func TestListenersAreIndependent(t *testing.T) {
 	}
 }
 
-// TestCgroupOfTheReceiver verifies that a decision does not assume that nft compares only the cgroup
-// of the sender. At prerouting nft looks up the socket that receives the packet.
+// TestCgroupOfTheReceiver verifies that a decision does not assume that nft compares only the
+// cgroup of the sender. At prerouting nft looks up the socket that receives the packet.
 func TestCgroupOfTheReceiver(t *testing.T) {
 	cgroup := rules.MatchCgroup{Path: "a", Level: 1}
 	in := func(xtables bool, h rules.Hook, priority int, others ...rules.Match) rules.Ruleset {

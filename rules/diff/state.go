@@ -25,8 +25,9 @@ type progress struct {
 	headers string
 	// mapped reports that the NAT mapping is determined, so that later NAT chains do not change it.
 	mapped bool
-	// retracked reports that the packets were invalid at output and arrive on lo in another conntrack
-	// zone, retrackZone. Conntrack may find or begin a connection there (InvalidIsTrackedAgain).
+	// retracked reports that the packets were invalid at output and arrive on lo in another
+	// conntrack zone, retrackZone. Conntrack may find or begin a connection there
+	// (InvalidIsTrackedAgain).
 	retracked   bool
 	retrackZone uint16
 	// toLoopback reports that a changed mark routed outgoing packets back to this host. rerouted

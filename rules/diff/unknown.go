@@ -304,9 +304,9 @@ func (e *evaluator) reroutedByHeader(f flow) set {
 }
 
 // isByAnotherRoute returns the packets whose interface does not follow from their destination and
-// mark: they are sent by lo although neither routes them to lo, or by another interface although one
-// of the two does. They may be copies (CopiesAreRoutedToTheGateway), or the sender has selected the
-// interface.
+// mark: they are sent by lo although neither routes them to lo, or by another interface although
+// one of the two does. They may be copies (CopiesAreRoutedToTheGateway), or the sender has selected
+// the interface.
 func (e *evaluator) isByAnotherRoute() set {
 	byLoopback := e.or(e.is(destinationType, number(rules.Local)), e.localMark(e.marks.packet))
 	return e.xor(e.overLoopback, byLoopback)

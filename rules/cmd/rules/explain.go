@@ -48,15 +48,16 @@ eth0 otherwise; the user is 0; the group equals the user; an ICMP message is an 
 state is new, or related for an ICMP error; an ICMP reply and an ICMPv6 redirect have no default
 state; the TCP flags are syn for a new connection and ack otherwise. no-listener means that no
 transparent proxy listens. missing-listeners lists the ports, or addresses with ports such as
-127.0.0.1:15006, of tproxy rules on which none listens, although others listen. reply means the reply direction. bound and
-selects-interface mean that the interface is that of the socket, or that the sender has selected it
-for this packet (IP_PKTINFO). in-address is the address of the input
+127.0.0.1:15006, of tproxy rules on which none listens, although others listen. reply means the
+reply direction. bound and selects-interface mean that the interface is that of the socket, or that
+the sender has selected it for this packet (IP_PKTINFO). in-address is the address of the input
 interface, to which incoming packets are redirected. If the outcome depends on a property that is
 not given, the property is reported as not known. Without no-reverse-path, transparent-socket and
 transparent-sender, the route to the source is assumed to use the input interface, and the sockets
-that receive and send the packet are assumed not to be transparent; if rules depend on it, the assumption is printed. If the outcome depends on chance, as with a
-limit or a random number, or on a list that the rules name but do not contain, the other possible
-outcomes are listed with the conditions on which they depend.`
+that receive and send the packet are assumed not to be transparent; if rules depend on it, the
+assumption is printed. If the outcome depends on chance, as with a limit or a random number, or on a
+list that the rules name but do not contain, the other possible outcomes are listed with the
+conditions on which they depend.`
 
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
   rules explain -b '*' -i '*' out tcp 10.244.1.5:40000 10.96.0.1:443 uid 1000

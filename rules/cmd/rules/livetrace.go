@@ -281,8 +281,8 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 	}
 }
 
-// takeSender removes the entries of t.senders for the headers of a packet, and returns the entry for
-// the first header. The entries for other headers, whose destination NAT has changed, are not
+// takeSender removes the entries of t.senders for the headers of a packet, and returns the entry
+// for the first header. The entries for other headers, whose destination NAT has changed, are not
 // senders: a socket that is connected to that destination would be another one.
 func (t *liveTracer) takeSender(p *trace.Packet) (sender livetrace.Process, known bool) {
 	if h := p.Header(); h != nil {
