@@ -32,6 +32,20 @@ type Effect struct {
 	// Exhausted is set if the budget was used up, or if the rules could not be read. Another
 	// attempt may succeed.
 	Exhausted bool `json:"exhausted,omitempty"`
+	// LoopbackMissing is set if the only reason in Unknown is that packets to loopback addresses
+	// have other routes than the local ones. This is also so while a runtime removes a sandbox,
+	// because it disables the loopback interface first.
+	LoopbackMissing bool `json:"-"`
+}
+
+// newEffect returns an effect with the reasons that make the effect on packets unknown, whatever
+// the rules are.
+func newEffect(live *compat.Live, desired *rules.Ruleset) Effect {
+	reasons, delivery := unknownEffects(live, desired), unknownDelivery(live, desired)
+	return Effect{
+		Bypasses: []Bypass{}, Unknown: append(reasons, delivery...),
+		LoopbackMissing: len(reasons) == 0 && len(delivery) > 0 && len(live.PrecedingLocal) == 0,
+	}
 }
 
 // Verdict returns [Bypassed] if there is a bypass, or else [Unknown] if an outcome is unknown, or
@@ -126,18 +140,18 @@ const maxClasses = 3
 // may change the order of the chains in live.Ambiguous. The budget bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	if hasOnlySluiceRules(&live) {
-		return Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live, &desired)}
+		return newEffect(&live, &desired)
 	}
 	return decideAll(live, desired, b)
 }
 
 // decideAll is like [Decide], but does not assume that Sluice's rules are the desired ruleset.
 func decideAll(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	e := Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live, &desired)}
+	e := newEffect(&live, &desired)
 	setOrders, ok := ordersOf(live.Ambiguous)
 	if !ok {
 		for _, a := range live.Ambiguous {
-			e.Unknown = append(e.Unknown, a.String())
+			e.addUnknown(a.String())
 		}
 		return e
 	}
@@ -182,6 +196,7 @@ func (e *Effect) addResults(results []diff.Result, live *compat.Live) {
 
 // addUnknown adds the reason, unless Unknown already contains it.
 func (e *Effect) addUnknown(reason string) {
+	e.LoopbackMissing = false
 	if !slices.Contains(e.Unknown, reason) {
 		e.Unknown = append(e.Unknown, reason)
 	}
@@ -222,8 +237,7 @@ func packetsText(conditions []diff.Condition) string {
 
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
 // functions and chains that live.Ruleset does not contain, rules at input, which are not evaluated,
-// expected connections, routes over lo, routes to loopback addresses, and another name of the
-// loopback interface.
+// expected connections, routes over lo, and another name of the loopback interface.
 func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {
@@ -233,8 +247,7 @@ func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
 	reasons = append(append(reasons, unknownAtInput(live)...), unknownRoutes(live, desired)...)
-	reasons = append(reasons, unknownExpectations(live, desired)...)
-	return append(reasons, unknownDelivery(live, desired)...)
+	return append(reasons, unknownExpectations(live, desired)...)
 }
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.

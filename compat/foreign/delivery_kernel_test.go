@@ -20,13 +20,14 @@ func TestRedirectedPacketsThatRoutesSendToAnotherHost(t *testing.T) {
 		name     string
 		commands []string
 		contains string // a part of the message; empty if packets do not leave the pod
+		missing  bool   // LoopbackMissing
 	}{
 		{
 			name: "the local route is deleted",
 			commands: []string{
 				"ip route del local 127.0.0.0/8 table local", "ip route del local 127.0.0.1 table local",
 			},
-			contains: "ip -4 route unicast 127.0.0.1",
+			contains: "ip -4 route unicast 127.0.0.1", missing: true,
 		},
 		{
 			name: "a policy rule precedes the table local",
@@ -81,6 +82,9 @@ func TestRedirectedPacketsThatRoutesSendToAnotherHost(t *testing.T) {
 			if found.Verdict() != want || !strings.Contains(text, row.contains) {
 				t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, want, row.contains)
 			}
+			if found.LoopbackMissing != row.missing {
+				t.Errorf("LoopbackMissing is %t, want %t", found.LoopbackMissing, row.missing)
+			}
 		})
 	}
 }
@@ -106,7 +110,7 @@ func TestRouteToTheLoopbackAddressOfIPv6(t *testing.T) {
 		}
 		istiotest.Run(t, network.Pod, "", "ip", "-6", "route", "del", "local", "::1", "table", "local")
 		found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-		if found.Verdict() != want {
+		if found.Verdict() != want || found.LoopbackMissing != ipv6 {
 			t.Errorf("IPv6 captured: %t: verdict %s: %s, want %s", ipv6, found.Verdict(),
 				strings.Join(found.Messages(), "\n"), want)
 		}

@@ -94,6 +94,10 @@ func (r *auditRun) inspect(
 			r.nextAuditAt = earliest(r.nextAuditAt, r.now.Add(initialBackoff))
 			return
 		}
+		if found.LoopbackMissing && undecided < errorBackoff {
+			r.nextAuditAt = earliest(r.nextAuditAt, r.now.Add(errorBackoff))
+			return // the runtime disables the loopback interface before it removes the record
+		}
 		// The runtime may be removing the interfaces while the rules and routes are read.
 		if r.isSandboxEnding(undecided) {
 			return

@@ -208,6 +208,30 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 	})
 }
 
+// TestAPodWhoseLoopbackInterfaceIsRemoved checks that a pod is not reported while its runtime
+// removes the loopback interface, which happens before DEL of the plugin removes the record.
+func TestAPodWhoseLoopbackInterfaceIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(web) })
+		env.takeEvents()
+		env.change(s, func() {
+			s.foreign = foreign.Effect{Unknown: []string{"a route"}, LoopbackMissing: true}
+		})
+		advance(10 * time.Second)
+		if reported := env.takeEvents(); reported != "" || env.states() != "1 unknown" {
+			t.Errorf("reported %q, %s; want no event, 1 unknown", reported, env.states())
+		}
+		env.removeRecord(web)
+		env.removeSandbox(s)
+		advance(time.Minute)
+		if reported := env.takeEvents(); reported != "" {
+			t.Errorf("reported %q after the removal of the sandbox, want no event", reported)
+		}
+	})
+}
+
 // TestATerminatingPodIsReported checks that a pod in its termination grace period is reported like
 // a running pod if it becomes unknown whether its traffic bypasses the proxy, because of foreign
 // rules or because its network namespace has no address. A repaired pod has no record, so no
@@ -216,6 +240,9 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 func TestATerminatingPodIsReported(t *testing.T) {
 	undecided := func(s *fakeNamespace) { s.foreign = foreign.Effect{Unknown: []string{"an interface"}} }
 	moved := func(s *fakeNamespace) { s.addresses = nil }
+	withoutLoopback := func(s *fakeNamespace) {
+		s.foreign = foreign.Effect{Unknown: []string{"a route"}, LoopbackMissing: true}
+	}
 	add := func(env *testEnv, p *decide.Pod) *fakeNamespace { return env.addRedirected(p) }
 	repaired := func(env *testEnv, p *decide.Pod) *fakeNamespace {
 		s := env.addSandbox(p)
@@ -229,6 +256,7 @@ func TestATerminatingPodIsReported(t *testing.T) {
 	}{
 		"a pod whose rules cannot be decided":          {add, undecided, 0},
 		"a pod without an address":                     {add, moved, 31 * time.Second},
+		"a pod without a loopback interface":           {add, withoutLoopback, 31 * time.Second},
 		"a repaired pod whose rules cannot be decided": {repaired, undecided, 3 * time.Minute},
 		"a repaired pod without an address":            {repaired, moved, 3 * time.Minute},
 	} {
