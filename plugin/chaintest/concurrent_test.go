@@ -16,7 +16,9 @@ func TestManyConcurrentADDs(t *testing.T) {
 	t.Parallel()
 	pods := make([]*pod, repetitions(8, 100))
 	n := newNode(t)
-	c := chain{version: latest}
+	c := chain{version: latest, fields: map[string]any{ // on a busy machine, the requests take long
+		"api_budget": "2m", "api_try_timeout": "1m",
+	}}
 	for i := range pods {
 		pods[i] = n.newPod(t, "sidecar")
 	}
