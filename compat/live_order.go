@@ -99,7 +99,7 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 // arrangeAroundConntrack makes the Order of sorted chains negative for chains before conntrack, and
 // positive for chains after conntrack, and returns unordered unchanged. If it is unknown on which
 // side of conntrack a chain runs, arrangeAroundConntrack sets all orders to 0, and returns the
-// chains for which hasEffect returns true, if there are at least two.
+// chains for which HasEffect returns true, if there are at least two.
 func (p *liveOrder) arrangeAroundConntrack(unordered []rules.ChainRef) []rules.ChainRef {
 	before, known := 0, true
 	for _, c := range p.chains {
@@ -125,7 +125,7 @@ func (p *liveOrder) arrangeAroundConntrack(unordered []rules.ChainRef) []rules.C
 		return unordered
 	}
 	unordered = slices.DeleteFunc(slices.Clone(p.chains), func(c rules.ChainRef) bool {
-		return !hasEffect(c)
+		return !c.Chain.HasEffect()
 	})
 	if len(unordered) < 2 {
 		return nil
@@ -190,35 +190,16 @@ func (p *liveOrder) sortIndexes() []int {
 	return order
 }
 
-// isAmbiguous reports whether the chain's order relative to another chain that meets the same
-// packets is unknown, and both have an effect; see hasEffect. A NAT chain without rules affects the
-// chains of other types: the kernel translates packets of earlier connections.
+// isAmbiguous reports whether the chain's order relative to another chain is unknown and may matter.
 func (p *liveOrder) isAmbiguous(i int) bool {
 	for j := range p.chains {
-		isUnordered := j != i && p.runsBefore(i, j) == p.runsBefore(j, i) &&
-			meetSamePackets(p.chains[i], p.chains[j])
-		if isUnordered && affectsOrder(p.chains[i], p.chains[j]) &&
-			affectsOrder(p.chains[j], p.chains[i]) {
+		if j != i && p.runsBefore(i, j) == p.runsBefore(j, i) &&
+			p.chains[i].OrderMatters(p.chains[j]) {
 			return true
 		}
 	}
 	return false
 }
-
-// meetSamePackets reports whether a packet can traverse both chains.
-func meetSamePackets(a, b rules.ChainRef) bool {
-	return a.Table.Family == rules.Inet || b.Table.Family == rules.Inet ||
-		a.Table.Family == b.Table.Family
-}
-
-// affectsOrder reports whether it matters if the chain runs before or after the other chain.
-func affectsOrder(c, other rules.ChainRef) bool {
-	isNAT, isOtherNAT := c.Chain.Base.Type == rules.NAT, other.Chain.Base.Type == rules.NAT
-	return hasEffect(c) || isNAT && !isOtherNAT
-}
-
-// hasEffect reports whether the chain has rules or drops packets by its policy.
-func hasEffect(c rules.ChainRef) bool { return len(c.Chain.Rules) > 0 || c.Chain.Base.Drop }
 
 // A chainPosition is the position of a chain in its table and in the kernel's lists of hook
 // functions.

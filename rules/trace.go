@@ -166,3 +166,17 @@ type ChainRef struct {
 	Table *Table
 	Chain *Chain
 }
+
+// HasEffect reports whether the base chain has rules or drops packets by its policy.
+func (c *Chain) HasEffect() bool { return len(c.Rules) > 0 || c.Base.Drop }
+
+// OrderMatters reports whether it may matter which of two base chains of a hook runs first: a
+// packet can traverse both, and each affects packets or the other chain. A NAT chain without rules
+// affects chains of other types: the kernel translates packets of earlier connections.
+func (c ChainRef) OrderMatters(other ChainRef) bool {
+	samePackets := c.Table.Family == Inet || other.Table.Family == Inet ||
+		c.Table.Family == other.Table.Family
+	isNAT, isOtherNAT := c.Chain.Base.Type == NAT, other.Chain.Base.Type == NAT
+	return samePackets && (c.Chain.HasEffect() || isNAT && !isOtherNAT) &&
+		(other.Chain.HasEffect() || isOtherNAT && !isNAT)
+}

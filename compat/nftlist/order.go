@@ -39,10 +39,8 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 				fmt.Sprintf("the listing does not show whether chain %s runs before conntrack", nameOf(a)))
 		}
 		for _, b := range chains[i+1:] {
-			samePackets := a.Table.Family == b.Table.Family || a.Table.Family == rules.Inet ||
-				b.Table.Family == rules.Inet
-			if b.Chain.Base.Hook == base.Hook && samePackets &&
-				samePosition(base, b.Chain.Base) && affectsOrder(a, b) && affectsOrder(b, a) {
+			if b.Chain.Base.Hook == base.Hook && samePosition(base, b.Chain.Base) &&
+				a.OrderMatters(b) {
 				sentences = append(sentences,
 					fmt.Sprintf("the listing does not show which of the chains %s and %s runs first", nameOf(a),
 						nameOf(b)))
@@ -53,17 +51,6 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 		}
 	}
 	return sentences, nil
-}
-
-// hasEffect reports whether the chain has rules or drops packets by its policy.
-func hasEffect(c rules.ChainRef) bool { return len(c.Chain.Rules) > 0 || c.Chain.Base.Drop }
-
-// affectsOrder reports whether it matters if the chain runs before or after the other chain. A NAT
-// chain without rules affects chains of other types: the kernel translates packets of earlier
-// connections.
-func affectsOrder(c, other rules.ChainRef) bool {
-	isNAT, isOtherNAT := c.Chain.Base.Type == rules.NAT, other.Chain.Base.Type == rules.NAT
-	return hasEffect(c) || isNAT && !isOtherNAT
 }
 
 // baseChains returns the base chains that may affect packets. It returns an error if a hook has
@@ -87,7 +74,7 @@ func baseChains(tables []rules.Table) ([]rules.ChainRef, error) {
 				return nil, fmt.Errorf("chain %s: more than %d chains at hook %s", nameOf(c),
 					maxBaseChains, base.Hook)
 			}
-			if hasEffect(c) || base.Type == rules.NAT {
+			if c.Chain.HasEffect() || base.Type == rules.NAT {
 				chains = append(chains, c)
 			}
 		}

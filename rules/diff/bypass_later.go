@@ -14,7 +14,7 @@ import (
 // desired ruleset redirects differently from its first packet, so that the packet may not reach the
 // proxy. Only actions that the desired ruleset does not have are relevant.
 func mayDivertLater(desired, live *rules.Ruleset) bool {
-	if !hasAction(desired, redirectsToProxy) {
+	if !hasAction(desired, func(a rules.Action) bool { _, ok := proxyPort(a); return ok }) {
 		return false
 	}
 	// The first packet represents the later packets before conntrack, unless the desired ruleset
@@ -59,15 +59,6 @@ func mayDivertLater(desired, live *rules.Ruleset) bool {
 		if slices.ContainsFunc(r.Actions, diverts) && !own[text(r)] {
 			return true
 		}
-	}
-	return false
-}
-
-// redirectsToProxy reports whether the action redirects packets to a port of this host.
-func redirectsToProxy(a rules.Action) bool {
-	switch a.(type) {
-	case rules.RedirectTo, rules.TProxy, rules.TProxyDrop:
-		return true
 	}
 	return false
 }

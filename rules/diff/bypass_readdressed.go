@@ -60,18 +60,22 @@ func portsOfProxy(rs *rules.Ruleset) map[uint16]bool {
 	ports := map[uint16]bool{}
 	for _, r := range rs.AllRules() {
 		for _, a := range r.Actions {
-			switch a := a.(type) {
-			case rules.RedirectTo:
-				ports[a.Port] = true
-			case rules.TProxy:
-				ports[a.Port] = true
-			case rules.TProxyDrop:
-				ports[a.Port] = true
+			if port, ok := proxyPort(a); ok && port != 0 { // 0 is the port of the packet
+				ports[port] = true
 			}
 		}
 	}
-	delete(ports, 0) // the port of the packet
 	return ports
+}
+
+// proxyPort returns the port of this host to which the action redirects packets. ok is false for
+// another action.
+func proxyPort(a rules.Action) (port uint16, ok bool) {
+	if r, isRedirect := a.(rules.RedirectTo); isRedirect {
+		return r.Port, true
+	}
+	t := tproxyTargetOf(a)
+	return t.port, t.assigned
 }
 
 // captureOfOtherDestination returns the packets that the left side would redirect if they had

@@ -12,7 +12,7 @@ import (
 // it is in use: an unknown expression of a rule, or something other than netfilter's rules, may
 // enable it.
 func (w *walk) withConntrack(c *rules.Chain) set {
-	if w.usesConntrack || idle(c) {
+	if w.usesConntrack || !c.HasEffect() {
 		return all
 	}
 	return w.variable(variable{

@@ -246,7 +246,7 @@ func policyReason(rs *rules.Ruleset, t rules.Trace, p outcomePart) string {
 	for _, pass := range t.Passes {
 		for _, c := range rs.BaseChains(pass.Packet.Hook) {
 			if appliesTo(c.Table, pass.Packet.Family()) && p.atBase(c.Chain.Base) &&
-				!idle(c.Chain) && !listed[c.Chain] {
+				c.Chain.HasEffect() && !listed[c.Chain] {
 				listed[c.Chain] = true
 				passed = append(passed, chainName(c))
 			}

@@ -70,7 +70,7 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 		})
 	}
 	for _, fact := range natSkipFacts {
-		if cases, ok := b.skipped[fact]; ok && x.holds(cases) && !idle(b.position.chain.Chain) {
+		if cases, ok := b.skipped[fact]; ok && x.holds(cases) && b.position.chain.Chain.HasEffect() {
 			addNote("is not run: "+fact.String(), false)
 		}
 	}

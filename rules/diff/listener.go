@@ -20,16 +20,24 @@ func listenersOf(sides ...*rules.Ruleset) []tproxyTarget {
 	for _, rs := range sides {
 		for _, r := range rs.AllRules() {
 			for _, a := range r.Actions {
-				switch a := a.(type) {
-				case rules.TProxy:
-					add(tproxyTarget{true, a.Addr, a.Port})
-				case rules.TProxyDrop:
-					add(tproxyTarget{true, a.Addr, a.Port})
+				if t := tproxyTargetOf(a); t.assigned {
+					add(t)
 				}
 			}
 		}
 	}
 	return found
+}
+
+// tproxyTargetOf returns the listener of a tproxy action, or the zero value for another action.
+func tproxyTargetOf(a rules.Action) tproxyTarget {
+	switch a := a.(type) {
+	case rules.TProxy:
+		return tproxyTarget{true, a.Addr, a.Port}
+	case rules.TProxyDrop:
+		return tproxyTarget{true, a.Addr, a.Port}
+	}
+	return tproxyTarget{}
 }
 
 // missingListener returns the variable that is true if a listener is missing although the field

@@ -36,7 +36,7 @@ type packetScope struct {
 func seesTranslations(rs *rules.Ruleset) bool {
 	for _, c := range rs.AllChains() {
 		b := c.Base
-		if b == nil || b.Type == rules.NAT || idle(c) {
+		if b == nil || b.Type == rules.NAT || !c.HasEffect() {
 			continue
 		}
 		if b.Hook == rules.Prerouting || b.Hook == rules.Postrouting ||

@@ -25,12 +25,12 @@ func appliesToOthers(t *rules.Table, families []rules.Family) bool {
 }
 
 // chainsAtOtherHooks returns the base chains for the families at hooks other than prerouting and
-// output, except idle chains.
+// output, except chains without an effect.
 func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 	var found []rules.ChainRef
 	for t, c := range rs.AllChains() {
 		applies := t.Family == rules.Inet || slices.Contains(families, t.Family)
-		if applies && c.Base != nil && !isCompared(c.Base.Hook) && !idle(c) {
+		if applies && c.Base != nil && !isCompared(c.Base.Hook) && c.HasEffect() {
 			found = append(found, rules.ChainRef{Table: t, Chain: c})
 		}
 	}

@@ -148,7 +148,7 @@ func (w *ruleWriter) otherHooks(rs *rules.Ruleset) (text string, isComplete bool
 	isComplete = true
 	lacks := inTuples(lacksData)
 	eachChainFrom(rs, isOtherHook, func(t *rules.Table, c *rules.Chain) {
-		if c.Base != nil && idle(c) {
+		if c.Base != nil && !c.HasEffect() {
 			return
 		}
 		b.WriteString(w.chain(t, c))
@@ -178,7 +178,8 @@ func isKnown(c *rules.Chain) bool {
 }
 
 // writeOrder writes the names of base chains, whose priorities may be equal, in the order of
-// evaluation, and which chains at the position of NAT run after NAT. It omits idle chains.
+// evaluation, and which chains at the position of NAT run after NAT. It omits chains without an
+// effect.
 func writeOrder(to *strings.Builder, chains []rules.ChainRef) {
 	ranNAT := map[rules.Family]bool{} // by the family of the NAT chain's table
 	for _, c := range chains {
@@ -186,7 +187,7 @@ func writeOrder(to *strings.Builder, chains []rules.ChainRef) {
 		if base.Type == rules.NAT {
 			ranNAT[c.Table.Family] = true
 		}
-		if idle(c.Chain) {
+		if !c.Chain.HasEffect() {
 			continue
 		}
 		fmt.Fprintf(to, "\n%s", chainKey(c))

@@ -39,7 +39,7 @@ func (d *decision) rulesText(rs *rules.Ruleset) (text string, ok bool) {
 	w := newRuleWriter(d.meter)
 	isExternal := inTuples(readsExternalObject)
 	eachChainFrom(rs, everyHook, func(t *rules.Table, c *rules.Chain) {
-		if !applies(t) || c.Base != nil && idle(c) {
+		if !applies(t) || c.Base != nil && !c.HasEffect() {
 			return
 		}
 		chains = append(chains, w.chain(t, c))

@@ -152,7 +152,7 @@ func storeIn[K comparable, V any](to *map[K]V, key K, value V) {
 func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.step()
-		if appliesTo(c.Table, w.family) && !idle(c.Chain) && len(in) > 0 {
+		if appliesTo(c.Table, w.family) && c.Chain.HasEffect() && len(in) > 0 {
 			return w.evaluateHook(
 				hookPosition{hook: rules.Postrouting, leavesHost: leavesHost}, in)
 		}
@@ -236,7 +236,7 @@ func (h hookPosition) chainPosition(c rules.ChainRef, afterNAT bool) *chainPosit
 // priority, and it is unknown which of the two was registered last (ConntrackPriorityTies).
 func mayPrecedeConntrack(c rules.ChainRef) bool {
 	base := c.Chain.Base
-	return base.Position() == rules.ConntrackPriority && base.Order == 0 && !idle(c.Chain)
+	return base.Position() == rules.ConntrackPriority && base.Order == 0 && c.Chain.HasEffect()
 }
 
 // evaluateInBothOrders evaluates a chain that may precede conntrack, once before conntrack and once
@@ -261,7 +261,7 @@ func (w *walk) evaluateInBothOrders(afterConntrack *chainPosition, in []flow) []
 // mayFollowConfirmation reports whether a chain at postrouting may run before or after conntrack's
 // confirmation of connections, because both have the same priority (ConntrackPriorityTies).
 func mayFollowConfirmation(c rules.ChainRef) bool {
-	return c.Chain.Base.Position() == confirmationPriority && !idle(c.Chain)
+	return c.Chain.Base.Position() == confirmationPriority && c.Chain.HasEffect()
 }
 
 // evaluateAroundConfirmation evaluates a chain that may follow the confirmation of connections,
@@ -291,9 +291,6 @@ func natPosition(h rules.Hook) int {
 	nat := rules.Base{Type: rules.NAT, Hook: h}
 	return nat.Position()
 }
-
-// idle reports whether a base chain has no effect.
-func idle(c *rules.Chain) bool { return len(c.Rules) == 0 && !c.Base.Drop }
 
 // chainName returns the name of a chain with its table.
 func chainName(c rules.ChainRef) string {
