@@ -77,8 +77,11 @@ func (d *diagnosis) addSimilar(found similarFindings, severity Severity, summary
 func (d *diagnosis) addMore(found similarFindings, objects string) {
 	for _, severity := range severities {
 		if n := found[severity] - maxSimilar; n > 0 {
-			d.add("routing", severity, fmt.Sprintf("and %d more %s", n, objects),
-				"correct the listed ones, and run rules doctor again")
+			next := "correct the listed ones, and run rules doctor again"
+			if severity == Note {
+				next = "" // notes need no correction
+			}
+			d.add("routing", severity, fmt.Sprintf("and %d more %s", n, objects), next)
 		}
 	}
 }
