@@ -60,11 +60,7 @@ func TestEffectOfAHelper(t *testing.T) {
 			defer func() { _ = first.Close() }()
 			second := dialLine(t, network.Neighbor, application, row.reaches)
 			_ = second.Close()
-			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-			text := strings.Join(found.Messages(), "\n")
-			if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
-				t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, row.verdict, row.contains)
-			}
+			checkEffect(t, network, desired, row.verdict, row.contains)
 		})
 	}
 }

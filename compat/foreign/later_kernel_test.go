@@ -180,12 +180,7 @@ func TestEffectOnLaterPackets(t *testing.T) {
 			if leaves := !strings.Contains(counted, "counter packets 0"); row.call.From == testbed.FromPod && leaves != row.leaves {
 				t.Errorf("packets leave the pod: %t, want %t", leaves, row.leaves)
 			}
-			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-			text := strings.Join(found.Messages(), "\n")
-			t.Log(text)
-			if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
-				t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, row.verdict, row.contains)
-			}
+			checkEffect(t, network, desired, row.verdict, row.contains)
 		})
 	}
 }
@@ -237,4 +232,18 @@ func podWithDNS(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Ruleset)
 		t.Fatal(err)
 	}
 	return network, desired
+}
+
+// checkEffect checks the verdict about the live rules of the pod, and that the message contains the
+// text.
+func checkEffect(
+	t *testing.T, network *testbed.Network, desired rules.Ruleset, want foreign.Verdict, contains string,
+) {
+	t.Helper()
+	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+	text := strings.Join(found.Messages(), "\n")
+	t.Log(text)
+	if found.Verdict() != want || !strings.Contains(text, contains) {
+		t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, want, contains)
+	}
 }

@@ -92,12 +92,7 @@ func TestEffectOnConnectionsThatAreNotRedirected(t *testing.T) {
 			if answer.By != row.by {
 				t.Errorf("the connection was answered by %s, want %q", answer, row.by)
 			}
-			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-			text := strings.Join(found.Messages(), "\n")
-			t.Log(text)
-			if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
-				t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, row.verdict, row.contains)
-			}
+			checkEffect(t, network, desired, row.verdict, row.contains)
 		})
 	}
 }

@@ -140,7 +140,7 @@ func TestReadRulesAreRepairedBeforeOthersAreRead(t *testing.T) {
 			other := pods[1-i]
 			env.set(func() {
 				s.checkTime = time.Second
-				r := rules.DefaultRedirect() // other parameters than those of ADD
+				r := rules.DefaultRedirect() // not the parameters of ADD
 				r.InboundPorts.All = false
 				s.rules = rules.MustCompile(r)
 				s.duringRepair = func() {

@@ -161,13 +161,7 @@ func TestKnownPodsAreNotCountedAgainAfterTheClockWasSetBack(t *testing.T) {
 	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true})
 	elapsed = 100 * time.Second
 	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
-	note := func(pod string, created int, want bool) {
-		t.Helper()
-		isNew, err := d.NoteBypass("shop/"+pod, pod, at(created))
-		if err != nil || isNew != want {
-			t.Errorf("pod %s: new: %t, error %v; want new: %t", pod, isNew, err, want)
-		}
-	}
+	note := noteBypasses(t, d)
 	note("a", 85, true)
 	note("b", 90, true)
 	elapsed = 110 * time.Second
@@ -188,13 +182,7 @@ func TestABypassAfterTheClockWasSetIsCounted(t *testing.T) {
 	d.NoteChain(bypass.ChainCheck{At: at(0), Complete: true})
 	elapsed = 100 * time.Second
 	d.NoteChain(bypass.ChainCheck{At: at(100), Complete: true})
-	note := func(pod string, created int, want bool) {
-		t.Helper()
-		isNew, err := d.NoteBypass("shop/"+pod, pod, at(created))
-		if err != nil || isNew != want {
-			t.Errorf("pod %s: new: %t, error %v; want new: %t", pod, isNew, err, want)
-		}
-	}
+	note := noteBypasses(t, d)
 	const hour = 3600
 	note("a", 90, true)
 	elapsed = 110 * time.Second
@@ -211,4 +199,16 @@ func TestABypassAfterTheClockWasSetIsCounted(t *testing.T) {
 	// The start time of a process changes with the clock.
 	note("b", 130, false)
 	note("b", 210, true)
+}
+
+// noteBypasses returns a function that records a bypass of a pod whose sandbox was created at the
+// given second, and checks whether it is a new one.
+func noteBypasses(t *testing.T, d *bypass.Detector) func(pod string, created int, want bool) {
+	return func(pod string, created int, want bool) {
+		t.Helper()
+		isNew, err := d.NoteBypass("shop/"+pod, pod, at(created))
+		if err != nil || isNew != want {
+			t.Errorf("pod %s: new: %t, error %v; want new: %t", pod, isNew, err, want)
+		}
+	}
 }

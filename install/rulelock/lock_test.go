@@ -12,7 +12,7 @@ import (
 )
 
 // TestOrder checks that callers hold the lock one at a time in the order of their calls, except
-// those of AcquireFirst, which come first.
+// the callers of AcquireFirst come first.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lock rulelock.Lock
