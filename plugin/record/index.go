@@ -30,7 +30,7 @@ type Index struct {
 // An indexedFile is a file at the time of a scan.
 type indexedFile struct {
 	version FileVersion
-	record  *Record // nil if the file is damaged or was removed during the scan
+	record  *Record // nil if the file is unusable or was removed during the scan
 }
 
 // A FileVersion changes when the file of a record is replaced or written. The zero value is the
@@ -143,7 +143,7 @@ func (x *Index) readFile(name string) (indexedFile, error) {
 	switch {
 	case err == nil:
 		f.record = &r
-	case !IsDamaged(err) && !errors.Is(err, fs.ErrNotExist):
+	case !IsUnusable(err) && !errors.Is(err, fs.ErrNotExist):
 		return f, err
 	}
 	return f, nil

@@ -45,7 +45,8 @@ type Record struct {
 	Netns string `json:"netns"`
 	// Pod names the pod. It is empty for a sandbox without a pod.
 	Pod Pod `json:"pod,omitzero"`
-	// Outcome is "redirect", "ambient" or "skip". Reason is its reason, as in package decide.
+	// Outcome is "redirect", "ambient" or "skip". Reason is its reason, as in package decide, or
+	// [agent.PodUnreadable].
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
 	// Redirect has the parameters of the pod's rules, and is nil if the pod is not redirected or is
@@ -63,9 +64,10 @@ type Record struct {
 // the pod.
 func (r *Record) HasRules() bool { return r.Redirect != nil || r.Ambient != nil }
 
-// checkContent returns an error if the parameters are invalid, or do not match the outcome. Without
-// this check, a redirected pod whose record has lost its parameters would count as a pod outside
-// the mesh.
+// checkContent returns an error if the parameters are invalid, or if they are missing and the
+// outcome is not "skip". Without this check, a redirected pod whose record has lost its parameters
+// would count as a pod outside the mesh. If there are parameters, the outcome is not checked,
+// because the parameters alone determine the rules.
 func (r *Record) checkContent() error {
 	var err error
 	switch {
@@ -105,12 +107,12 @@ type storedRecord struct {
 	Record
 }
 
-// errDamaged is wrapped by the error for a file without a valid record.
-var errDamaged = errors.New("is not a record")
+// errUnusable is wrapped by the error for a file without a usable record.
+var errUnusable = errors.New("unusable record")
 
-// errNewer is wrapped, with errDamaged, by the error for a record of a newer program.
+// errNewer is wrapped, with errUnusable, by the error for a record of a newer program.
 var errNewer = errors.New("was written by a newer program")
 
-// IsDamaged reports whether the error is about a file without a usable record: its content is
+// IsUnusable reports whether the error is about a file without a usable record: its content is
 // invalid, does not match its name, or was written by a newer program.
-func IsDamaged(err error) bool { return errors.Is(err, errDamaged) }
+func IsUnusable(err error) bool { return errors.Is(err, errUnusable) }

@@ -50,7 +50,7 @@ func (s Store) put(r Record) error {
 }
 
 // Get returns the record of an attachment. If there is no record, the error wraps [fs.ErrNotExist].
-// See [IsDamaged] for invalid files.
+// See [IsUnusable] for files without a usable record.
 func (s Store) Get(k Key) (Record, error) {
 	if err := k.Validate(); err != nil {
 		return Record{}, err
@@ -63,20 +63,20 @@ func (s Store) read(name string) (Record, error) {
 	path := filepath.Join(s.dir, name)
 	data, err := file.ReadRegular(path)
 	if errors.Is(err, file.ErrNotRegular) {
-		return Record{}, fmt.Errorf("%w: %w", errDamaged, err)
+		return Record{}, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	if err != nil {
 		return Record{}, err
 	}
 	r, err := decode(data)
 	if err != nil {
-		return Record{}, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
+		return Record{}, fmt.Errorf("%s: %w: %w", path, errUnusable, err)
 	}
 	if r.file() != name {
-		return Record{}, fmt.Errorf("%s: %w: it names attachment %s", path, errDamaged, r.Key)
+		return Record{}, fmt.Errorf("%s: %w: it names attachment %s", path, errUnusable, r.Key)
 	}
 	if err := r.checkContent(); err != nil {
-		return Record{}, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
+		return Record{}, fmt.Errorf("%s: %w: %w", path, errUnusable, err)
 	}
 	return r, nil
 }
@@ -123,7 +123,7 @@ func (s Store) remove(name string) error {
 }
 
 // Keys returns the keys of all records in order. It reads only the names of the files. The files
-// may be damaged.
+// may be unusable.
 func (s Store) Keys() ([]Key, error) {
 	names, err := s.names()
 	var keys []Key
@@ -137,7 +137,7 @@ func (s Store) Keys() ([]Key, error) {
 }
 
 // Of returns the records of all attachments of a container in the order of their keys. The error,
-// which may come with records, names the files that are damaged or cannot be read.
+// which may come with records, names the files that are unusable or cannot be read.
 func (s Store) Of(containerID string) ([]Record, error) { return s.readFiles(containerID+":", "") }
 
 // Others returns the records of the other attachments of the same container. It has the order and
@@ -179,7 +179,7 @@ func (s Store) names() ([]string, error) {
 }
 
 // Prune removes the records of all attachments to a network except the valid ones, and returns the
-// keys of the removed records. It also removes temporary and damaged files of all networks, but
+// keys of the removed records. It also removes temporary and unusable files of all networks, but
 // keeps records of a newer program, because that program may be installed again. ADD to the same
 // network must not run at the same time; CNI guarantees this for GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
@@ -195,7 +195,7 @@ func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 			continue
 		case errors.Is(readErr, fs.ErrNotExist), errors.Is(readErr, errNewer):
 			continue
-		case readErr != nil && !IsDamaged(readErr):
+		case readErr != nil && !IsUnusable(readErr):
 			err = errors.Join(err, readErr)
 			continue
 		}

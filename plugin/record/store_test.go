@@ -147,9 +147,9 @@ func TestEveryRedirectIsKept(t *testing.T) {
 	})
 }
 
-// TestDamagedRecords checks that an invalid file, or a file with the record of another attachment,
-// is reported as damaged, and does not hide the other records.
-func TestDamagedRecords(t *testing.T) {
+// TestUnusableRecords checks that an invalid file, or a file with the record of another attachment,
+// is reported as unusable, and does not hide the other records.
+func TestUnusableRecords(t *testing.T) {
 	for name, text := range map[string]string{
 		"an empty file": "", "a file that is not JSON": "{",
 		"a record of another attachment":   `{"containerID":"b","ifname":"eth0"}`,
@@ -167,11 +167,11 @@ func TestDamagedRecords(t *testing.T) {
 				0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Get(key("a", "eth0")); !record.IsDamaged(err) {
-				t.Errorf("Get: error %v, want a damaged record", err)
+			if _, err := s.Get(key("a", "eth0")); !record.IsUnusable(err) {
+				t.Errorf("Get: error %v, want an unusable record", err)
 			}
-			if list, err := recordtest.List(s); len(list) != 1 || !record.IsDamaged(err) {
-				t.Errorf("List: %+v, error %v, want the other record and a damaged one", list, err)
+			if list, err := recordtest.List(s); len(list) != 1 || !record.IsUnusable(err) {
+				t.Errorf("List: %+v, error %v, want the other record and an unusable one", list, err)
 			}
 			if pruned, err := s.Prune("e2e", []record.Key{key("c", "eth0")}); len(pruned) > 0 ||
 				err != nil {
@@ -193,8 +193,8 @@ func TestPipeInPlaceOfARecord(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "attachments", "a:eth0.json"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(k); !record.IsDamaged(err) {
-		t.Errorf("Get: error %v, want a damaged record", err)
+	if _, err := s.Get(k); !record.IsUnusable(err) {
+		t.Errorf("Get: error %v, want an unusable record", err)
 	}
 	put(t, s, sample(k))
 	if _, err := s.Get(k); err != nil {
@@ -203,7 +203,7 @@ func TestPipeInPlaceOfARecord(t *testing.T) {
 }
 
 // TestVersionsOfRecords checks that a record without a version, or with additional fields, can be
-// read. A record of a newer program is reported as damaged, and Prune keeps it.
+// read. A record of a newer program is reported as unusable, and Prune keeps it.
 func TestVersionsOfRecords(t *testing.T) {
 	dir := t.TempDir()
 	s, k := record.In(dir), key("a", "eth0")
@@ -235,8 +235,8 @@ func TestVersionsOfRecords(t *testing.T) {
 	for _, newer := range []string{`{"version":2,`, `{"version":2,"outcome":{"of":"another type"},`} {
 		write(newer)
 		_, err := s.Get(k)
-		if !record.IsDamaged(err) ||
-			!strings.HasSuffix(err.Error(), "version 2 was written by a newer program; this one understands 1") {
+		if !record.IsUnusable(err) || !strings.HasSuffix(err.Error(), "a:eth0.json: unusable record: "+
+			"version 2 was written by a newer program; this one understands 1") {
 			t.Errorf("a record that begins with %s: error %v, want a newer version", newer, err)
 		}
 		if pruned, err := s.Prune("e2e", nil); len(pruned) > 0 || err != nil {
@@ -255,7 +255,7 @@ func TestVersionsOfRecords(t *testing.T) {
 }
 
 // TestSecondAttachmentOfAPod checks that Others does not read the record of the given attachment,
-// which may be damaged.
+// which may be unusable.
 func TestSecondAttachmentOfAPod(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -270,8 +270,8 @@ func TestSecondAttachmentOfAPod(t *testing.T) {
 	if list, err := s.Others(own); len(list) != 1 || err != nil || list[0].Key != other {
 		t.Errorf("attachments other than %s: %+v, error %v, want %s", own, list, err, other)
 	}
-	if list, err := s.Others(other); len(list) != 0 || !record.IsDamaged(err) {
-		t.Errorf("attachments other than %s: %+v, error %v, want a damaged record", other, list, err)
+	if list, err := s.Others(other); len(list) != 0 || !record.IsUnusable(err) {
+		t.Errorf("attachments other than %s: %+v, error %v, want an unusable record", other, list, err)
 	}
 }
 
@@ -444,7 +444,7 @@ func FuzzKey(f *testing.F) {
 }
 
 // FuzzGet reads arbitrary files: the result is a record with valid parameters, or the file is
-// reported as damaged.
+// reported as unusable.
 func FuzzGet(f *testing.F) {
 	f.Add([]byte(`{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT","ProxyUIDs":[{"First":2,"Last":1}]},"time":"x"}`))
 	f.Add([]byte(`[1e400]`))
@@ -462,8 +462,8 @@ func FuzzGet(f *testing.F) {
 			t.Fatal(err)
 		}
 		r, err := s.Get(key("a", "eth0"))
-		if err != nil && !record.IsDamaged(err) {
-			t.Errorf("the error of an invalid file is not IsDamaged: %v", err)
+		if err != nil && !record.IsUnusable(err) {
+			t.Errorf("the error of an invalid file is not IsUnusable: %v", err)
 		}
 		if err == nil && r.Redirect != nil {
 			if _, err := rules.Compile(*r.Redirect); err != nil {

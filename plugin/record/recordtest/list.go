@@ -9,7 +9,7 @@ import (
 )
 
 // List returns all records of a store in the order of their keys. The error, which may come with
-// records, names the files that are damaged or cannot be read.
+// records, names the files that are unusable or cannot be read.
 func List(s record.Store) ([]record.Record, error) {
 	keys, err := s.Keys()
 	var records []record.Record
