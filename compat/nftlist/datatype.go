@@ -75,21 +75,18 @@ var (
 	eventType     = datatype{size: 4, isHostOrder: true, isFlags: true, parse: parseEvent}
 )
 
-// bitsType returns the type of a number with the given bits, which size bytes contain. The lowest
-// shift bits of the bytes do not belong to the number.
-func bitsType(size, bits, shift int) datatype {
-	return datatype{size: size, bits: bits, shift: shift}
-}
-
-// dscpType returns the type of a class of differentiated services; see bitsType.
-func dscpType(size, shift int) datatype {
-	return datatype{size: size, bits: 6, shift: shift, parse: parseDSCP}
-}
-
-// ecnType returns the type of a code point of explicit congestion notification; see bitsType.
-func ecnType(shift int) datatype {
-	return datatype{size: 1, bits: 2, shift: shift, parse: parseECN}
-}
+// The types of fields that are a part of their bytes. dscpType is the type of a class of
+// differentiated services, and ecnType of a code point of explicit congestion notification.
+var (
+	highNibbleType = datatype{size: 1, bits: 4, shift: 4}
+	lowNibbleType  = datatype{size: 1, bits: 4}
+	flowLabelType  = datatype{size: 3, bits: 20}
+	dscpType       = datatype{size: 1, bits: 6, parse: parseDSCP}
+	ipDSCPType     = datatype{size: 1, bits: 6, shift: 2, parse: parseDSCP}
+	ip6DSCPType    = datatype{size: 2, bits: 6, shift: 6, parse: parseDSCP}
+	ecnType        = datatype{size: 1, bits: 2, parse: parseECN}
+	ip6ECNType     = datatype{size: 1, bits: 2, shift: 4, parse: parseECN}
+)
 
 // encodesLike reports whether two types encode values in the same way. It does not compare the
 // names of values, because nft accepts only types with the same names for a set.

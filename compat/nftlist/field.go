@@ -95,41 +95,33 @@ func onlyMember(e json.RawMessage) (kind string, body json.RawMessage) {
 	return "", nil
 }
 
-// metaType returns the type of a key of meta.
-func metaType(key string) (datatype, bool) {
-	switch key {
-	case "iifname", "oifname":
-		return nameType, true
-	case "iif", "oif":
-		return indexType, true
-	case "nfproto":
-		return nfprotoType, true
-	case "l4proto":
-		return l4protoType, true
-	case "mark":
-		return markType, true
-	case "skuid", "skgid", "length", "cpu", "iifgroup", "oifgroup", "cgroup":
-		return hostType, true
-	case "rtclassid":
-		return realmType, true
-	case "random":
-		return randomType, true
-	case "iiftype", "oiftype":
-		return deviceType, true
-	case "iifkind", "oifkind":
-		return textType, true
-	case "day":
-		return weekdayType, true
-	case "priority":
-		return tcType, true
-	case "protocol":
-		return etherType, true
-	case "pkttype":
-		return packetType, true
-	case "nftrace":
-		return byteType, true
-	}
-	return datatype{}, false
+// metaTypes contains the types of the keys of meta.
+var metaTypes = table[datatype]{
+	{"iifname", nameType},
+	{"oifname", nameType},
+	{"iif", indexType},
+	{"oif", indexType},
+	{"iiftype", deviceType},
+	{"oiftype", deviceType},
+	{"iifkind", textType},
+	{"oifkind", textType},
+	{"iifgroup", hostType},
+	{"oifgroup", hostType},
+	{"nfproto", nfprotoType},
+	{"l4proto", l4protoType},
+	{"protocol", etherType},
+	{"skuid", hostType},
+	{"skgid", hostType},
+	{"cgroup", hostType},
+	{"cpu", hostType},
+	{"mark", markType},
+	{"priority", tcType},
+	{"rtclassid", realmType},
+	{"length", hostType},
+	{"pkttype", packetType},
+	{"nftrace", byteType},
+	{"random", randomType},
+	{"day", weekdayType},
 }
 
 // metaField translates a property of the packet (meta).
@@ -138,7 +130,7 @@ func metaField(body json.RawMessage) (field, bool) {
 	if !exactly(body, &object) {
 		return field{}, false
 	}
-	t, known := metaType(object.Key)
+	t, known := metaTypes.find(object.Key)
 	key, hasKey := nft.MetaKey(object.Key)
 	if !known || !hasKey {
 		return field{}, false
@@ -148,41 +140,28 @@ func metaField(body json.RawMessage) (field, bool) {
 	})
 }
 
-// ctType returns the type of a key of ct.
-func ctType(key string) (datatype, bool) {
-	switch key {
-	case "state":
-		return stateType, true
-	case "status":
-		return statusType, true
-	case "mark":
-		return markType, true
-	case "direction":
-		return directionType, true
-	case "zone":
-		return zoneType, true
-	case "ip saddr", "ip daddr":
-		return ipv4Type, true
-	case "ip6 saddr", "ip6 daddr":
-		return ipv6Type, true
-	case "proto-src", "proto-dst":
-		return portType, true
-	case "id":
-		return idType, true
-	case "label":
-		return labelType, true
-	case "helper":
-		return textType, true
-	case "bytes", "packets", "avgpkt":
-		return countType, true
-	case "event":
-		return eventType, true
-	case "l3proto":
-		return nfprotoType, true
-	case "protocol":
-		return protocolType, true
-	}
-	return datatype{}, false
+// ctTypes contains the types of the keys of ct.
+var ctTypes = table[datatype]{
+	{"state", stateType},
+	{"status", statusType},
+	{"direction", directionType},
+	{"mark", markType},
+	{"zone", zoneType},
+	{"id", idType},
+	{"label", labelType},
+	{"helper", textType},
+	{"event", eventType},
+	{"l3proto", nfprotoType},
+	{"protocol", protocolType},
+	{"ip saddr", ipv4Type},
+	{"ip daddr", ipv4Type},
+	{"ip6 saddr", ipv6Type},
+	{"ip6 daddr", ipv6Type},
+	{"proto-src", portType},
+	{"proto-dst", portType},
+	{"bytes", countType},
+	{"packets", countType},
+	{"avgpkt", countType},
 }
 
 // ctField translates a property of the connection (ct).
@@ -191,7 +170,7 @@ func (c *compiler) ctField(body json.RawMessage) (field, bool) {
 	if !exactly(body, &object) {
 		return field{}, false
 	}
-	t, known := ctType(object.Key)
+	t, known := ctTypes.find(object.Key)
 	key, hasKey := nft.CTKey(object.Key)
 	direction := map[string]uint32{"original": 0, "reply": 1}[object.Dir]
 	isDirected := strings.Contains(object.Key, "addr") || strings.HasPrefix(object.Key, "proto-") ||

@@ -44,7 +44,7 @@ func optionField(body json.RawMessage) (field, bool) {
 	if !exactly(body, &object) {
 		return field{}, false
 	}
-	number, _ := tcpOptions.number(object.Name)
+	number, _ := tcpOptions.find(object.Name)
 	offset, t := uint32(0), byteType
 	switch object.Name + " " + object.Field {
 	case "maxseg size":
@@ -80,7 +80,7 @@ func (c *compiler) presenceField(kind string, body json.RawMessage) (field, bool
 	case "exthdr":
 		names, op, network = extensionHeaders, unix.NFT_EXTHDR_OP_IPV6, "ip6"
 	}
-	number, ok := names.number(object.Name)
+	number, ok := names.find(object.Name)
 	if !ok || network != "" && !c.needNetwork(network) {
 		return field{}, false
 	}

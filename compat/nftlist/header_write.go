@@ -18,24 +18,14 @@ type writableField struct {
 	shift          int    // of the lowest bit
 }
 
-// writableFieldOf returns the field of a protocol with the name.
-func writableFieldOf(protocol, name string) (writableField, bool) {
-	dscp, ecn := dscpType(1, 0), ecnType(0)
-	switch protocol + " " + name {
-	case "ip dscp":
-		return writableField{dscp, 0, 2, 0x00fc, 2}, true
-	case "ip ecn":
-		return writableField{ecn, 0, 2, 0x0003, 0}, true
-	case "ip ttl":
-		return writableField{byteType, 8, 2, 0xff00, 8}, true
-	case "ip6 dscp":
-		return writableField{dscp, 0, 2, 0x0fc0, 6}, true
-	case "ip6 ecn":
-		return writableField{ecn, 1, 1, 0x30, 4}, true
-	case "ip6 hoplimit":
-		return writableField{byteType, 7, 1, 0xff, 0}, true
-	}
-	return writableField{}, false
+// writableFields contains the fields that nft can set, by protocol and name.
+var writableFields = table[writableField]{
+	{"ip dscp", writableField{dscpType, 0, 2, 0x00fc, 2}},
+	{"ip ecn", writableField{ecnType, 0, 2, 0x0003, 0}},
+	{"ip ttl", writableField{byteType, 8, 2, 0xff00, 8}},
+	{"ip6 dscp", writableField{dscpType, 0, 2, 0x0fc0, 6}},
+	{"ip6 ecn", writableField{ecnType, 1, 1, 0x30, 4}},
+	{"ip6 hoplimit", writableField{byteType, 7, 1, 0xff, 0}},
 }
 
 // writeHeader translates a statement that sets a field of the network header to a constant.
@@ -44,7 +34,7 @@ func (c *compiler) writeHeader(field, value json.RawMessage) bool {
 	if !exactly(field, &object) {
 		return false
 	}
-	f, ok := writableFieldOf(object.Protocol, object.Field)
+	f, ok := writableFields.find(object.Protocol + " " + object.Field)
 	if !ok {
 		return false
 	}
@@ -119,9 +109,9 @@ func parseDSCP(name string) (uint64, bool) {
 
 // parseECN parses a code point of explicit congestion notification (RFC 3168).
 func parseECN(name string) (uint64, bool) {
-	table := nameTable{
+	points := nameTable{
 		{"not-ect", 0}, //nolint:misspell // the name in nft
 		{"ect1", 1}, {"ect0", 2}, {"ce", 3},
 	}
-	return table.number(name)
+	return points.find(name)
 }

@@ -11,21 +11,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A nameTable contains names of numbers. It is not a map, because a global map would be initialized
-// at the start of every command.
-type nameTable []struct {
-	name   string
-	number uint64
+// A table contains values by name. It is not a map, because a global map would be initialized at the
+// start of every command. For the same reason, no table contains the result of a function call.
+type table[V any] []struct {
+	name  string
+	value V
 }
 
-// number returns the number that the name stands for.
-func (t nameTable) number(name string) (uint64, bool) {
+// A nameTable contains the numbers that names stand for.
+type nameTable = table[uint64]
+
+// find returns the value with the name.
+func (t table[V]) find(name string) (value V, ok bool) {
 	for _, entry := range t {
 		if entry.name == name {
-			return entry.number, true
+			return entry.value, true
 		}
 	}
-	return 0, false
+	return value, false
 }
 
 // parseTC parses a handle of traffic control: a name, or two hexadecimal numbers.
@@ -153,20 +156,20 @@ var (
 	}
 )
 
-func parseDeviceType(name string) (uint64, bool) { return deviceTypes.number(name) }
-func parseWeekday(name string) (uint64, bool)    { return weekdays.number(name) }
-func parseEvent(name string) (uint64, bool)      { return events.number(name) }
+func parseDeviceType(name string) (uint64, bool) { return deviceTypes.find(name) }
+func parseWeekday(name string) (uint64, bool)    { return weekdays.find(name) }
+func parseEvent(name string) (uint64, bool)      { return events.find(name) }
 
 // parseRealm parses a realm without a name, which nft writes as a string in JSON.
 func parseRealm(name string) (uint64, bool) { return parseNumber(name) }
 
-func parseEtherType(name string) (uint64, bool)      { return etherTypes.number(name) }
-func parseIndex(name string) (uint64, bool)          { return indexes.number(name) }
-func parseProtocolFamily(name string) (uint64, bool) { return protocolFamilies.number(name) }
-func parseDirection(name string) (uint64, bool)      { return directions.number(name) }
-func parseICMPType(name string) (uint64, bool)       { return icmpTypes.number(name) }
-func parseICMPv6Type(name string) (uint64, bool)     { return icmpv6Types.number(name) }
-func parsePacketType(name string) (uint64, bool)     { return packetTypes.number(name) }
+func parseEtherType(name string) (uint64, bool)      { return etherTypes.find(name) }
+func parseIndex(name string) (uint64, bool)          { return indexes.find(name) }
+func parseProtocolFamily(name string) (uint64, bool) { return protocolFamilies.find(name) }
+func parseDirection(name string) (uint64, bool)      { return directions.find(name) }
+func parseICMPType(name string) (uint64, bool)       { return icmpTypes.find(name) }
+func parseICMPv6Type(name string) (uint64, bool)     { return icmpv6Types.find(name) }
+func parsePacketType(name string) (uint64, bool)     { return packetTypes.find(name) }
 func parseICMPv6Code(name string) (uint64, bool)     { return rejectCode("icmpv6", name) }
 
 func parseICMPCode(name string) (uint64, bool) {
@@ -182,11 +185,11 @@ func rejectCode(kind, name string) (uint64, bool) {
 }
 
 func parseProtocol(name string) (uint64, bool) {
-	p, err := rules.ParseProtocol(name)
-	if err != nil {
-		return otherProtocols.number(name)
+	if number, ok := otherProtocols.find(name); ok {
+		return number, true
 	}
-	return uint64(p), true
+	p, err := rules.ParseProtocol(name)
+	return uint64(p), err == nil
 }
 
 func parseAddrType(name string) (uint64, bool) {

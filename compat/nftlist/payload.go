@@ -14,181 +14,110 @@ type headerField struct {
 	datatype
 }
 
+// The headers, by the names that nft uses for raw payload expressions, such as @th,160,16.
+const (
+	ll = expr.PayloadBaseLLHeader
+	nh = expr.PayloadBaseNetworkHeader
+	th = expr.PayloadBaseTransportHeader
+	ih = 3 // NFT_PAYLOAD_INNER_HEADER, which package expr lacks
+)
+
+// headerFields contains the fields of headers, by protocol and name, except for ports.
+var headerFields = table[headerField]{
+	{"ip version", headerField{nh, 0, highNibbleType}},
+	{"ip hdrlength", headerField{nh, 0, lowNibbleType}},
+	{"ip dscp", headerField{nh, 1, ipDSCPType}},
+	{"ip ecn", headerField{nh, 1, ecnType}},
+	{"ip length", headerField{nh, 2, portType}},
+	{"ip id", headerField{nh, 4, portType}},
+	{"ip frag-off", headerField{nh, 6, portType}},
+	{"ip ttl", headerField{nh, 8, byteType}},
+	{"ip protocol", headerField{nh, 9, protocolType}},
+	{"ip checksum", headerField{nh, 10, portType}},
+	{"ip saddr", headerField{nh, 12, ipv4Type}},
+	{"ip daddr", headerField{nh, 16, ipv4Type}},
+
+	{"ip6 version", headerField{nh, 0, highNibbleType}},
+	{"ip6 dscp", headerField{nh, 0, ip6DSCPType}},
+	{"ip6 ecn", headerField{nh, 1, ip6ECNType}},
+	{"ip6 flowlabel", headerField{nh, 1, flowLabelType}},
+	{"ip6 length", headerField{nh, 4, portType}},
+	{"ip6 nexthdr", headerField{nh, 6, protocolType}},
+	{"ip6 hoplimit", headerField{nh, 7, byteType}},
+	{"ip6 saddr", headerField{nh, 8, ipv6Type}},
+	{"ip6 daddr", headerField{nh, 24, ipv6Type}},
+
+	{"icmp type", headerField{th, 0, icmpType}},
+	{"icmp code", headerField{th, 1, icmpCode}},
+	{"icmp checksum", headerField{th, 2, portType}},
+	{"icmp id", headerField{th, 4, portType}},
+	{"icmp gateway", headerField{th, 4, idType}},
+	{"icmp sequence", headerField{th, 6, portType}},
+	{"icmp mtu", headerField{th, 6, portType}},
+
+	{"icmpv6 type", headerField{th, 0, icmpv6Type}},
+	{"icmpv6 code", headerField{th, 1, icmpv6Code}},
+	{"icmpv6 checksum", headerField{th, 2, portType}},
+	{"icmpv6 id", headerField{th, 4, portType}},
+	{"icmpv6 max-delay", headerField{th, 4, portType}},
+	{"icmpv6 mtu", headerField{th, 4, idType}},
+	{"icmpv6 parameter-problem", headerField{th, 4, idType}},
+	{"icmpv6 sequence", headerField{th, 6, portType}},
+
+	{"tcp sequence", headerField{th, 4, idType}},
+	{"tcp ackseq", headerField{th, 8, idType}},
+	{"tcp doff", headerField{th, 12, highNibbleType}},
+	{"tcp reserved", headerField{th, 12, lowNibbleType}},
+	{"tcp flags", headerField{th, 13, tcpFlagsType}},
+	{"tcp window", headerField{th, 14, portType}},
+	{"tcp checksum", headerField{th, 16, portType}},
+	{"tcp urgptr", headerField{th, 18, portType}},
+
+	{"udp length", headerField{th, 4, portType}},
+	{"udp checksum", headerField{th, 6, portType}},
+	{"udplite csumcov", headerField{th, 4, portType}},
+	{"udplite checksum", headerField{th, 6, portType}},
+	{"sctp vtag", headerField{th, 4, idType}},
+	{"sctp checksum", headerField{th, 8, idType}},
+	{"ah spi", headerField{th, 4, idType}},
+	{"ah sequence", headerField{th, 8, idType}},
+	{"esp spi", headerField{th, 0, idType}},
+	{"esp sequence", headerField{th, 4, idType}},
+}
+
+// portFields contains the ports, which all transport protocols have at the same position.
+var portFields = table[headerField]{
+	{"sport", headerField{th, 0, portType}},
+	{"dport", headerField{th, 2, portType}},
+}
+
+// impliedControlTypes contains the fields that only messages of one type of ICMP or ICMPv6 have, with
+// the type. nft does not list the condition that the message has this type. It lists the condition
+// for fields that messages of several types have, such as the identifier.
+var impliedControlTypes = nameTable{
+	{"icmp mtu", 3},                 // ICMP_DEST_UNREACH
+	{"icmp gateway", 5},             // ICMP_REDIRECT
+	{"icmpv6 mtu", 2},               // ICMPV6_PKT_TOOBIG
+	{"icmpv6 parameter-problem", 4}, // ICMPV6_PARAMPROB
+	{"icmpv6 max-delay", 130},       // ICMPV6_MGM_QUERY
+}
+
 // headerFieldOf returns the field of a protocol with the name.
 func headerFieldOf(protocol, name string) (headerField, bool) {
-	if f, ok := networkFieldOf(protocol + " " + name); ok {
-		return f, true
-	}
-	if f, ok := controlFieldOf(protocol + " " + name); ok {
-		return f, true
-	}
-	return transportFieldOf(protocol, name)
-}
-
-// atNetwork and atTransport return a field at an offset of the network or the transport header.
-func atNetwork(offset uint32, t datatype) (headerField, bool) {
-	return headerField{expr.PayloadBaseNetworkHeader, offset, t}, true
-}
-
-func atTransport(offset uint32, t datatype) (headerField, bool) {
-	return headerField{expr.PayloadBaseTransportHeader, offset, t}, true
-}
-
-// networkFieldOf returns the field of IPv4 or IPv6 with the name.
-func networkFieldOf(name string) (headerField, bool) {
-	switch name {
-	case "ip version", "ip6 version":
-		return atNetwork(0, bitsType(1, 4, 4))
-	case "ip hdrlength":
-		return atNetwork(0, bitsType(1, 4, 0))
-	case "ip dscp":
-		return atNetwork(1, dscpType(1, 2))
-	case "ip ecn":
-		return atNetwork(1, ecnType(0))
-	case "ip length":
-		return atNetwork(2, portType)
-	case "ip id":
-		return atNetwork(4, portType)
-	case "ip frag-off":
-		return atNetwork(6, portType)
-	case "ip ttl":
-		return atNetwork(8, byteType)
-	case "ip protocol":
-		return atNetwork(9, protocolType)
-	case "ip checksum":
-		return atNetwork(10, portType)
-	case "ip saddr":
-		return atNetwork(12, ipv4Type)
-	case "ip daddr":
-		return atNetwork(16, ipv4Type)
-	case "ip6 dscp":
-		return atNetwork(0, dscpType(2, 6))
-	case "ip6 ecn":
-		return atNetwork(1, ecnType(4))
-	case "ip6 flowlabel":
-		return atNetwork(1, bitsType(3, 20, 0))
-	case "ip6 length":
-		return atNetwork(4, portType)
-	case "ip6 nexthdr":
-		return atNetwork(6, protocolType)
-	case "ip6 hoplimit":
-		return atNetwork(7, byteType)
-	case "ip6 saddr":
-		return atNetwork(8, ipv6Type)
-	case "ip6 daddr":
-		return atNetwork(24, ipv6Type)
-	}
-	return headerField{}, false
-}
-
-// controlFieldOf returns the field of ICMP or ICMPv6 with the name.
-func controlFieldOf(name string) (headerField, bool) {
-	switch name {
-	case "icmp type":
-		return atTransport(0, icmpType)
-	case "icmp code":
-		return atTransport(1, icmpCode)
-	case "icmpv6 type":
-		return atTransport(0, icmpv6Type)
-	case "icmpv6 code":
-		return atTransport(1, icmpv6Code)
-	case "icmp checksum", "icmpv6 checksum":
-		return atTransport(2, portType)
-	case "icmp id", "icmpv6 id", "icmpv6 max-delay":
-		return atTransport(4, portType)
-	case "icmp sequence", "icmpv6 sequence", "icmp mtu":
-		return atTransport(6, portType)
-	case "icmp gateway", "icmpv6 mtu", "icmpv6 parameter-problem":
-		return atTransport(4, idType)
-	}
-	return headerField{}, false
-}
-
-// impliedControlType returns the type of ICMP or ICMPv6 messages with a field. nft does not list
-// the condition that the message has this type. It lists the condition for fields that messages of
-// several types have, such as the identifier.
-func impliedControlType(protocol, name string) (kind byte, ok bool) {
-	switch protocol + " " + name {
-	case "icmp mtu":
-		return 3, true // ICMP_DEST_UNREACH
-	case "icmp gateway":
-		return 5, true // ICMP_REDIRECT
-	case "icmpv6 mtu":
-		return 2, true // ICMPV6_PKT_TOOBIG
-	case "icmpv6 parameter-problem":
-		return 4, true // ICMPV6_PARAMPROB
-	case "icmpv6 max-delay":
-		return 130, true // ICMPV6_MGM_QUERY
-	}
-	return 0, false
-}
-
-// transportFieldOf returns the field of a transport protocol.
-func transportFieldOf(protocol, name string) (headerField, bool) {
-	switch protocol + " " + name {
-	case "tcp sequence":
-		return atTransport(4, idType)
-	case "tcp ackseq":
-		return atTransport(8, idType)
-	case "tcp doff":
-		return atTransport(12, bitsType(1, 4, 4))
-	case "tcp reserved":
-		return atTransport(12, bitsType(1, 4, 0))
-	case "tcp flags":
-		return atTransport(13, tcpFlagsType)
-	case "tcp window":
-		return atTransport(14, portType)
-	case "tcp checksum":
-		return atTransport(16, portType)
-	case "tcp urgptr":
-		return atTransport(18, portType)
-	case "udp length", "udplite csumcov":
-		return atTransport(4, portType)
-	case "udp checksum", "udplite checksum":
-		return atTransport(6, portType)
-	case "sctp vtag":
-		return atTransport(4, idType)
-	case "sctp checksum":
-		return atTransport(8, idType)
-	case "ah spi", "esp sequence":
-		return atTransport(4, idType)
-	case "ah sequence":
-		return atTransport(8, idType)
-	case "esp spi":
-		return atTransport(0, idType)
-	}
 	if _, ok := transportProtocol(protocol); ok || protocol == "th" {
-		switch name {
-		case "sport":
-			return atTransport(0, portType)
-		case "dport":
-			return atTransport(2, portType)
+		if f, ok := portFields.find(name); ok {
+			return f, true
 		}
 	}
-	return headerField{}, false
+	return headerFields.find(protocol + " " + name)
 }
 
 // transportProtocol returns the number of a transport protocol whose fields nft can compare.
 func transportProtocol(name string) (byte, bool) {
 	switch name {
-	case "tcp":
-		return unix.IPPROTO_TCP, true
-	case "udp":
-		return unix.IPPROTO_UDP, true
-	case "udplite":
-		return unix.IPPROTO_UDPLITE, true
-	case "sctp":
-		return unix.IPPROTO_SCTP, true
-	case "dccp":
-		return unix.IPPROTO_DCCP, true
-	case "icmp":
-		return unix.IPPROTO_ICMP, true
-	case "icmpv6":
-		return unix.IPPROTO_ICMPV6, true
-	case "ah":
-		return unix.IPPROTO_AH, true
-	case "esp":
-		return unix.IPPROTO_ESP, true
+	case "tcp", "udp", "udplite", "sctp", "dccp", "icmp", "icmpv6", "ah", "esp":
+		number, ok := parseProtocol(name)
+		return byte(number), ok
 	}
 	return 0, false
 }
@@ -204,9 +133,9 @@ func (c *compiler) payloadField(body json.RawMessage) (field, bool) {
 	if !ok || !c.needHeader(object.Protocol) {
 		return field{}, false
 	}
-	if kind, ok := impliedControlType(object.Protocol, object.Field); ok {
+	if kind, ok := impliedControlTypes.find(object.Protocol + " " + object.Field); ok {
 		c.addImplied(headerField{h.base, 0, byteType}.payload(1, byteType.size),
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{kind}})
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(kind)}})
 	}
 	return h.field(), true
 }
@@ -217,10 +146,7 @@ func rawPayloadField(body json.RawMessage) (field, bool) {
 		Base        string
 		Offset, Len uint32 // in bits
 	}
-	bases := map[string]expr.PayloadBase{
-		"ll": expr.PayloadBaseLLHeader, "nh": expr.PayloadBaseNetworkHeader,
-		"th": expr.PayloadBaseTransportHeader, "ih": payloadBaseInner,
-	}
+	bases := map[string]expr.PayloadBase{"ll": ll, "nh": nh, "th": th, "ih": ih}
 	const maxLen = 128 // the bits of a register of 16 bytes
 	if !exactly(body, &object) || object.Offset%8 != 0 || object.Len%8 != 0 || object.Len == 0 ||
 		object.Len > maxLen {
@@ -229,9 +155,6 @@ func rawPayloadField(body json.RawMessage) (field, bool) {
 	base, ok := bases[object.Base]
 	return headerField{base, object.Offset / 8, datatype{size: int(object.Len / 8)}}.field(), ok
 }
-
-// payloadBaseInner is NFT_PAYLOAD_INNER_HEADER, which package expr lacks.
-const payloadBaseInner = 3
 
 // field returns the field with the expressions that load it.
 func (h headerField) field() field {
