@@ -132,12 +132,10 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	if in.Pod, err = pods.Pod(ctx, c.ref); err != nil {
 		return c.decideUnreadable(err)
 	}
-	d := decide.Decide(in, &c.config.Decide)
-	if d.Reason == decide.NamespaceUnknown {
-		if in.Namespace, err = pods.Namespace(ctx, c.ref.Namespace); err != nil {
-			return c.decideUnreadable(err)
-		}
-		d = decide.Decide(in, &c.config.Decide)
+	d, err := decide.WithNamespace(in, &c.config.Decide,
+		func(name string) (*decide.Namespace, error) { return pods.Namespace(ctx, name) })
+	if err != nil {
+		return c.decideUnreadable(err)
 	}
 	return d, in.Pod, nil
 }

@@ -2,7 +2,6 @@ package ambient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -40,44 +40,30 @@ var errNotAmbient = errors.New("the pod is not in ambient mode")
 // not be in ambient mode. With an error, only the object is valid, and it is nil if the pod could
 // not be read.
 func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, error) {
-	return n.desiredPodIn(ctx, ref, func(name string) ([]byte, error) {
-		data, _, err := n.Pods.Namespace(ctx, name)
-		return data, err
+	return n.desiredPodIn(ctx, ref, func(name string) (*decide.Namespace, error) {
+		return podcache.ReadNamespace(ctx, n.Pods, name)
 	})
 }
 
-// desiredPodIn is like desiredPod, and calls namespace if it needs the JSON of the pod's namespace.
+// desiredPodIn is like desiredPod, and calls namespace if it needs the pod's namespace.
 func (n *Node) desiredPodIn(
-	ctx context.Context, ref source.Ref, namespace func(name string) ([]byte, error),
+	ctx context.Context, ref source.Ref, namespace func(name string) (*decide.Namespace, error),
 ) (desiredPod, error) {
-	data, _, err := n.Pods.Pod(ctx, ref)
+	object, err := podcache.ReadPod(ctx, n.Pods, ref)
 	if err != nil {
 		return desiredPod{}, err
 	}
-	desired := desiredPod{object: new(decide.Pod)}
-	if err := json.Unmarshal(data, desired.object); err != nil {
-		return desiredPod{}, fmt.Errorf("decode pod %s: %w", ref, err)
-	}
-	in := decide.Input{
-		Attachment: decide.Attachment{Namespace: ref.Namespace, Name: ref.Name},
-		Pod:        desired.object,
-	}
-	d := decide.Decide(in, n.Decide)
-	if d.Reason == decide.NamespaceUnknown {
-		data, err := namespace(ref.Namespace)
-		if err != nil {
-			return desired, err
-		}
-		in.Namespace = new(decide.Namespace)
-		if err := json.Unmarshal(data, in.Namespace); err != nil {
-			return desired, fmt.Errorf("decode namespace %s: %w", ref.Namespace, err)
-		}
-		d = decide.Decide(in, n.Decide)
+	desired := desiredPod{object: object}
+	d, err := decide.WithNamespace(decide.Input{
+		Attachment: decide.Attachment{Namespace: ref.Namespace, Name: ref.Name}, Pod: object,
+	}, n.Decide, namespace)
+	if err != nil {
+		return desired, err
 	}
 	if d.Outcome != decide.Ambient {
 		return desired, fmt.Errorf("%w: %s", errNotAmbient, d.Message)
 	}
-	desired.ambient, desired.notes, err = decide.AmbientParameters(desired.object, n.Decide)
+	desired.ambient, desired.notes, err = decide.AmbientParameters(object, n.Decide)
 	if err != nil {
 		return desired, source.WithKind(agent.KindParameters, err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/decide"
-	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 // Options are the options of a [Node]. All except the durations are required.
@@ -28,7 +27,7 @@ type Options struct {
 	Decide *decide.Settings
 	// Backend installs the rules in pods.
 	Backend compat.Backend
-	Pods    Pods
+	Pods    podcache.Reader
 	Cluster Cluster
 	Ztunnel Ztunnel
 	Host    Host
@@ -70,15 +69,6 @@ type Options struct {
 	// ZtunnelTime is the time for which a running pod may wait for a ztunnel to connect before this
 	// is reported; 10 s if it is 0. After a restart of the agent, ztunnel connects again.
 	ZtunnelTime time.Duration
-}
-
-// Pods provides the node's pods; implemented by [podcache.Cache].
-type Pods interface {
-	Synced() bool
-	Pods() []podcache.Item
-	Item(namespace, name string) (podcache.Item, bool)
-	Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error)
-	Namespace(ctx context.Context, name string) (namespace []byte, fetched bool, err error)
 }
 
 // Cluster sends requests to the API server; implemented by [cluster.Client].

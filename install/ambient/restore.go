@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
@@ -139,18 +140,18 @@ func (n *Node) podsByMode(ctx context.Context, limit time.Duration) (pods nodePo
 }
 
 // namespacesOnce returns a function that requests each namespace only once, also after an error.
-func (n *Node) namespacesOnce(ctx context.Context) func(name string) ([]byte, error) {
+func (n *Node) namespacesOnce(ctx context.Context) func(name string) (*decide.Namespace, error) {
 	type result struct {
-		data []byte
-		err  error
+		namespace *decide.Namespace
+		err       error
 	}
 	results := map[string]result{}
-	return func(name string) ([]byte, error) {
+	return func(name string) (*decide.Namespace, error) {
 		r, ok := results[name]
 		if !ok {
-			r.data, _, r.err = n.Pods.Namespace(ctx, name)
+			r.namespace, r.err = podcache.ReadNamespace(ctx, n.Pods, name)
 			results[name] = r
 		}
-		return r.data, r.err
+		return r.namespace, r.err
 	}
 }

@@ -222,7 +222,7 @@ func addresses(texts ...string) []netip.Addr {
 	return list
 }
 
-// The methods of [ambient.Pods].
+// The methods of [podcache.Reader].
 
 func (env *testEnv) Synced() bool { env.mu.Lock(); defer env.mu.Unlock(); return env.synced }
 

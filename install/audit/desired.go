@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -70,15 +69,7 @@ func (r redirection) hasCounters() bool {
 
 // fetchPod returns the object of a pod, from the cache if possible.
 func (a *Auditor) fetchPod(ctx context.Context, item podcache.Item) (*decide.Pod, error) {
-	data, _, err := a.Pods.Pod(ctx, item.Ref)
-	if err != nil {
-		return nil, err
-	}
-	pod := new(decide.Pod)
-	if err := json.Unmarshal(data, pod); err != nil {
-		return nil, fmt.Errorf("decode pod %s: %w", item.Ref, err)
-	}
-	return pod, nil
+	return podcache.ReadPod(ctx, a.Pods, item.Ref)
 }
 
 // recordsOf returns the records of ADD for a pod. The records of a static pod have the pod's config
@@ -206,19 +197,9 @@ func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision,
 		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name},
 		Pod:        pod,
 	}
-	d := decide.Decide(in, a.Decide)
-	if d.Reason != decide.NamespaceUnknown {
-		return d, nil
-	}
-	data, _, err := a.Pods.Namespace(ctx, pod.Metadata.Namespace)
-	if err != nil {
-		return d, err
-	}
-	in.Namespace = new(decide.Namespace)
-	if err := json.Unmarshal(data, in.Namespace); err != nil {
-		return d, fmt.Errorf("decode namespace %s: %w", pod.Metadata.Namespace, err)
-	}
-	return decide.Decide(in, a.Decide), nil
+	return decide.WithNamespace(in, a.Decide, func(name string) (*decide.Namespace, error) {
+		return podcache.ReadNamespace(ctx, a.Pods, name)
+	})
 }
 
 // updateDesired determines the desired state of the pod again if one of its inputs has changed.

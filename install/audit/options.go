@@ -22,7 +22,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
-	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -56,7 +55,7 @@ type Options struct {
 	// pods that nevertheless started without the plugin.
 	Bypass *bypass.Detector
 
-	Pods    Pods
+	Pods    podcache.Reader
 	Cluster Cluster
 	// FindSandboxes finds the sandboxes of pods; see [sandbox.Finder.Find].
 	FindSandboxes func(
@@ -99,15 +98,6 @@ func (o *Options) needsAudits() bool { return o.Compare || o.Policy.IsEnabled() 
 // entersNamespaces reports whether an enabled feature enters network namespaces. If none
 // does, the chart does not give the agent the permission to enter them.
 func (o *Options) entersNamespaces() bool { return o.Compare || o.Policy.InPlace }
-
-// Pods provides the node's pods; implemented by [podcache.Cache].
-type Pods interface {
-	Synced() bool
-	Pods() []podcache.Item
-	Item(namespace, name string) (podcache.Item, bool)
-	Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error)
-	Namespace(ctx context.Context, name string) (namespace []byte, fetched bool, err error)
-}
 
 // Cluster performs actions through the API server.
 type Cluster interface {

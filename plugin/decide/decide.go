@@ -122,6 +122,22 @@ func Decide(in Input, s *Settings) Decision {
 	}
 }
 
+// WithNamespace is like [Decide], but if the decision depends on the pod's namespace, it calls
+// fetch with the name of the namespace. If fetch fails, it returns the error.
+func WithNamespace(
+	in Input, s *Settings, fetch func(name string) (*Namespace, error),
+) (Decision, error) {
+	d := Decide(in, s)
+	if d.Reason != NamespaceUnknown {
+		return d, nil
+	}
+	var err error
+	if in.Namespace, err = fetch(in.Attachment.Namespace); err != nil {
+		return d, err
+	}
+	return Decide(in, s), nil
+}
+
 // The decisions without details. A function that considers a part of the input returns noDecision
 // if this part does not determine the outcome.
 var (

@@ -2,6 +2,8 @@ package decide_test
 
 import (
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -238,6 +240,55 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 			}
 			if (got.Outcome == decide.Undecided) != (test.reason == decide.NamespaceUnknown) {
 				t.Errorf("decision %v, want undecided only for the reason %s", got, decide.NamespaceUnknown)
+			}
+		})
+	}
+}
+
+// TestWithNamespace checks that the namespace is fetched only if the decision depends on it, and
+// that an error of the request is returned.
+func TestWithNamespace(t *testing.T) {
+	pod := readPod(t, "native-sidecar")
+	in := decide.Input{Attachment: attachment(pod), Pod: pod}
+	team := &decide.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}
+	missing := errors.New("not found")
+	for _, test := range []struct {
+		name      string
+		selectors []decide.Selector
+		err       error
+		fetched   []string
+		reason    decide.Reason
+	}{
+		{"the namespace is not needed", nil, missing, nil, decide.MeshPod},
+		{
+			"the namespace matches",
+			[]decide.Selector{{Namespaces: team}},
+			nil,
+			[]string{in.Attachment.Namespace},
+			decide.MeshPod,
+		},
+		{
+			"the request fails",
+			[]decide.Selector{{Namespaces: team}},
+			missing,
+			[]string{in.Attachment.Namespace},
+			decide.NamespaceUnknown,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var fetched []string
+			d, err := decide.WithNamespace(in, &decide.Settings{Selectors: test.selectors},
+				func(name string) (*decide.Namespace, error) {
+					fetched = append(fetched, name)
+					return &decide.Namespace{Metadata: decide.Metadata{Labels: team.MatchLabels}},
+						test.err
+				})
+			if d.Reason != test.reason || !slices.Equal(fetched, test.fetched) {
+				t.Errorf("decision %v, fetched %q; want the reason %s and %q", d, fetched,
+					test.reason, test.fetched)
+			}
+			if wantErr := test.reason == decide.NamespaceUnknown; wantErr != errors.Is(err, missing) {
+				t.Errorf("error %v, want the error of the request: %v", err, wantErr)
 			}
 		})
 	}
