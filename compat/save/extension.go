@@ -6,19 +6,46 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An extension is a match or target of xtables with the options that it accepts.
+// An extension is a match or target of xtables with the options that it accepts. The model does not
+// represent the match or target if all three functions are nil.
 type extension struct {
-	name    string
-	options []optionKind
-	// open reports whether the match or target may have options that are not in the field options.
-	// Each word after the name that is no option of the rule's header may be such an option. The
-	// field options still shows which words are values, because a value may look like an option.
-	open bool
-	// match translates a match with its given options. It is nil for a target.
+	name string
+	// options lists the options. N equals signs follow an option with N values, and | separates two
+	// spellings of an option, for example "--tcp-flags== --dport|--destination-port=".
+	options string
+	// closed is set if the match or target accepts only the listed options. Otherwise, each word
+	// after the name that is no option of the rule's header may be an option. The list still shows
+	// which words are values, because a value may look like an option.
+	closed      bool
+	optionKinds []optionKind // parsed from options
+	// match translates a match with its given options.
 	match func(*moduleReader) []rules.Match
 	// target translates a target with its given options. The action is nil if the target has no
-	// effect on packets. The function is nil for a match.
+	// effect on packets.
 	target func(*moduleReader) rules.Action
+	// text returns the text of a match or target that the model does not represent. Package xt gives
+	// the same text to the same match or target in the kernel. text returns false if this text is
+	// unknown, for example because a value is invalid.
+	text func(*moduleReader) (text string, ok bool)
+}
+
+// unknownExtension is the extension for a match or target whose name is unknown.
+var unknownExtension extension
+
+// indexed parses the options of the extensions, and returns the extensions by name.
+func indexed(list []extension) map[string]*extension {
+	byName := make(map[string]*extension, len(list))
+	for i := range list {
+		e := &list[i]
+		for field := range strings.FieldsSeq(e.options) {
+			spellings := strings.TrimRight(field, "=")
+			name, other, _ := strings.Cut(spellings, "|")
+			e.optionKinds = append(e.optionKinds,
+				optionKind{name: name, other: other, values: len(field) - len(spellings)})
+		}
+		byName[e.name] = e
+	}
+	return byName
 }
 
 // An optionKind is an option that a match or target accepts. An option in a rule is an [option].
@@ -35,53 +62,10 @@ func (o *optionKind) hasPrefix(text string) bool {
 
 // optionSpelled returns the option with the spelling, or nil.
 func (e *extension) optionSpelled(name string) *optionKind {
-	for i := range e.options {
-		if o := &e.options[i]; o.name == name || o.other == name {
+	for i := range e.optionKinds {
+		if o := &e.optionKinds[i]; o.name == name || o.other == name {
 			return o
 		}
 	}
 	return nil
-}
-
-// findExtension returns the extension with the name, or nil.
-func findExtension(list []extension, name string) *extension {
-	for i := range list {
-		if list[i].name == name {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
-// An openExtension is an extension that may have further options; see [extension.open]. Its options
-// are in the format of parseOptionList. If match and target are nil, the model does not represent
-// the match or target.
-type openExtension struct {
-	name, options string
-	match         func(*moduleReader) []rules.Match
-	target        func(*moduleReader) rules.Action
-}
-
-// findOpenExtension returns an extension for the entry with the name, or nil if there is no entry.
-func findOpenExtension(list []openExtension, name string) *extension {
-	for _, o := range list {
-		if o.name != name {
-			continue
-		}
-		return &extension{
-			name: name, options: parseOptionList(o.options), open: true, match: o.match,
-			target: o.target,
-		}
-	}
-	return nil
-}
-
-// parseOptionList parses a list of options. N equals signs follow an option with N values.
-func parseOptionList(list string) []optionKind {
-	var options []optionKind
-	for field := range strings.FieldsSeq(list) {
-		name := strings.TrimRight(field, "=")
-		options = append(options, optionKind{name: name, values: len(field) - len(name)})
-	}
-	return options
 }

@@ -28,18 +28,12 @@ func matchName(name string) string {
 	return name
 }
 
-// matchNamed returns the extension of the match with the name, or openMatch if the name is unknown.
+// matchNamed returns the extension of the match with the name, or unknownExtension.
 func matchNamed(name string) *extension {
-	if e := findExtension(matchExtensions, name); e != nil {
+	if e := knownMatches()[name]; e != nil {
 		return e
 	}
-	if e := findOpenExtension(openMatches[:], name); e != nil {
-		if e.match == nil {
-			e.match = openMatch.match
-		}
-		return e
-	}
-	return &openMatch
+	return &unknownExtension
 }
 
 // protocolMatch returns the name of the match that "-p PROTOCOL" implies in iptables, or an empty
@@ -61,7 +55,12 @@ func (r *ruleReader) moduleMatches(m *module) []rules.Match {
 	if m.hasUnknownWords {
 		return []rules.Match{mr.anyEffect()}
 	}
-	found := m.match(&mr)
+	var found []rules.Match
+	if m.match != nil {
+		found = m.match(&mr)
+	} else {
+		mr.readText()
+	}
 	switch {
 	case !mr.isUnknown && mr.repeatsOption():
 		return []rules.Match{mr.anyEffect()}

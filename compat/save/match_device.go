@@ -6,11 +6,10 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchPhysicalDevice parses the match physdev.
-func (r *moduleReader) matchPhysicalDevice() []rules.Match {
+// physicalDeviceText returns the text of the match physdev.
+func (r *moduleReader) physicalDeviceText() (text string, ok bool) {
 	p := xt.PhysicalDevice{
 		In: r.optionValue("--physdev-in", ""), Out: r.optionValue("--physdev-out", ""),
 	}
@@ -24,15 +23,14 @@ func (r *moduleReader) matchPhysicalDevice() []rules.Match {
 	isValid := func(option, name string) bool {
 		return r.option(option) == nil || name != "" && len(name) < 16
 	}
-	r.setText(p.Set != 0 && isValid("--physdev-in", p.In) && isValid("--physdev-out", p.Out),
-		p.String())
-	return nil
+	return p.String(),
+		p.Set != 0 && isValid("--physdev-in", p.In) && isValid("--physdev-out", p.Out)
 }
 
-// matchFragment parses the match frag.
-func (r *moduleReader) matchFragment() []rules.Match {
+// fragmentText returns the text of the match frag.
+func (r *moduleReader) fragmentText() (text string, ok bool) {
 	f := xt.Fragment{Last: math.MaxUint32}
-	ok := r.onlyNegates("--fragid", "--fraglen")
+	ok = r.onlyNegates("--fragid", "--fraglen")
 	for _, o := range r.options {
 		valid := true
 		switch o.name {
@@ -47,8 +45,7 @@ func (r *moduleReader) matchFragment() []rules.Match {
 		f.Flags |= 1 << slices.Index(xt.FragmentOptions[:], o.name)
 		ok = ok && valid
 	}
-	r.setText(ok, f.String())
-	return nil
+	return f.String(), ok
 }
 
 // longHeaderNames contains the other names of headers, in the order of [xt.HeaderNames].
@@ -56,15 +53,14 @@ var longHeaderNames = []string{
 	"protocol", "ipv6-nonxt", "esp", "ah", "ipv6-frag", "ipv6-route", "ipv6-opts", "hop-by-hop",
 }
 
-// matchHeaders parses the match ipv6header.
-func (r *moduleReader) matchHeaders() []rules.Match {
+// headersText returns the text of the match ipv6header.
+func (r *moduleReader) headersText() (text string, ok bool) {
 	var headers uint8
-	ok := r.onlyNegates("--header")
+	ok = r.onlyNegates("--header")
 	for name := range strings.SplitSeq(r.optionValue("--header", ""), ",") {
 		i := max(slices.Index(xt.HeaderNames[:], name), slices.Index(longHeaderNames, name))
 		ok = ok && i >= 0
 		headers |= 1 << max(i, 0)
 	}
-	r.setText(ok, xt.HeadersText(r.isNot("--header"), headers, r.option("--soft") != nil))
-	return nil
+	return xt.HeadersText(r.isNot("--header"), headers, r.option("--soft") != nil), ok
 }

@@ -9,26 +9,16 @@ import (
 
 // This file parses matches of header fields that the model does not represent.
 
-// unknownWithText records that the match is unknown. It uses the text only if ok is true and the
-// match has exactly one option. ok reports whether this option is valid.
-func (r *moduleReader) unknownWithText(ok bool, text string) []rules.Match {
-	r.isUnknown = true
-	if ok && len(r.options) == 1 {
-		r.text = text
-	}
-	return nil
-}
-
-// matchLength parses the match length.
-func (r *moduleReader) matchLength() []rules.Match {
+// lengthText returns the text of the match length.
+func (r *moduleReader) lengthText() (text string, ok bool) {
 	first, last, ok := numberRange(r.optionValue("--length", ""), 16)
-	return r.unknownWithText(ok, xt.LengthText(r.isNegated(), uint16(first), uint16(last)))
+	return xt.LengthText(r.isNegated(), uint16(first), uint16(last)), ok
 }
 
-// matchHopLimit parses the matches ttl and hl. Only the test of equality can be negated.
-func (r *moduleReader) matchHopLimit() []rules.Match {
+// hopLimitText returns the text of the match ttl or hl. Only the test of equality can be negated.
+func (r *moduleReader) hopLimitText() (text string, ok bool) {
 	if len(r.options) != 1 {
-		return r.unknownWithText(false, "")
+		return "", false
 	}
 	o := r.options[0]
 	comparison := xt.HopsEqual
@@ -45,20 +35,20 @@ func (r *moduleReader) matchHopLimit() []rules.Match {
 		family = rules.IPv6
 	}
 	n, ok := number(o.values[0].text, 8)
-	text, _ := xt.HopMatchText(family, comparison, uint8(n))
-	return r.unknownWithText(ok && (!o.not || comparison == xt.HopsDiffer), text)
+	text, _ = xt.HopMatchText(family, comparison, uint8(n))
+	return text, ok && (!o.not || comparison == xt.HopsDiffer)
 }
 
-// matchDSCP parses the match dscp. It does not resolve the name of a class.
-func (r *moduleReader) matchDSCP() []rules.Match {
+// dscpText returns the text of the match dscp. It does not resolve the name of a class.
+func (r *moduleReader) dscpText() (text string, ok bool) {
 	n, ok := r.numberOption("--dscp", 6)
-	return r.unknownWithText(ok, xt.DSCPMatchText(r.isNegated(), uint8(n)))
+	return xt.DSCPMatchText(r.isNegated(), uint8(n)), ok && len(r.options) == 1
 }
 
-// matchTOS parses the match tos. It does not resolve the name of a value.
-func (r *moduleReader) matchTOS() []rules.Match {
+// tosText returns the text of the match tos. It does not resolve the name of a value.
+func (r *moduleReader) tosText() (text string, ok bool) {
 	value, mask, ok := tosValue(r.optionValue("--tos", ""))
-	return r.unknownWithText(ok, xt.TOSMatchText(r.isNegated(), value, mask))
+	return xt.TOSMatchText(r.isNegated(), value, mask), ok
 }
 
 // tosValue parses a value of TOS with an optional mask.

@@ -129,14 +129,13 @@ func (p *rulePrinter) addSocket(m rules.MatchSocket) error {
 // not a class of version 1.
 func (r *moduleReader) matchCgroup() []rules.Match {
 	o := r.option("--path")
-	if o == nil || o.not || len(r.options) != 1 {
-		return r.unknownMatch()
+	if o != nil && !o.not && len(r.options) == 1 {
+		if m := rules.CgroupOf(o.values[0].text); m.Path != "" {
+			return []rules.Match{m}
+		}
 	}
-	m := rules.CgroupOf(o.values[0].text)
-	if m.Path == "" {
-		return r.unknownMatch()
-	}
-	return []rules.Match{m}
+	r.isUnknown = true
+	return nil
 }
 
 // addCgroup writes the match cgroup.

@@ -1,7 +1,6 @@
 package save
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -12,20 +11,16 @@ import (
 // This file parses matches that depend on earlier packets or on chance. The model does not
 // represent these matches.
 
-// matchLimit parses the match limit.
-func (r *moduleReader) matchLimit() []rules.Match {
-	r.isUnknown = true
+// limitText returns the text of the match limit.
+func (r *moduleReader) limitText() (text string, ok bool) {
 	average, ok := limitRate(r.optionValue("--limit", "3/hour"))
 	burst, isNumber := number(r.optionValue("--limit-burst", "5"), 32)
-	if negated := slices.ContainsFunc(r.options, func(o option) bool { return o.not }); ok &&
-		isNumber && !negated {
-		l := xt.Limit{Average: average, Burst: uint32(burst)}
-		r.text = l.String()
-		if r.isNFT {
-			r.text = l.ExpressionText()
-		}
+	l := xt.Limit{Average: average, Burst: uint32(burst)}
+	text = l.String()
+	if r.isNFT {
+		text = l.ExpressionText()
 	}
-	return nil
+	return text, ok && isNumber && r.onlyNegates()
 }
 
 // limitRate parses a rate such as "3/hour" and returns the time between two packets, in units of
@@ -47,12 +42,11 @@ func limitRate(text string) (average uint32, ok bool) {
 	return 0, false
 }
 
-// matchStatistic parses the match statistic. Its result differs between equal packets, unless the
-// match matches every packet or no packet.
-func (r *moduleReader) matchStatistic() []rules.Match {
-	r.isUnknown, r.effect = true, rules.Reads
+// statisticText returns the text of the match statistic. The result of the match differs between
+// equal packets, unless it matches every packet or no packet.
+func (r *moduleReader) statisticText() (text string, ok bool) {
+	r.effect = rules.Reads
 	var s xt.Statistic
-	ok := false
 	switch probability, every := r.option("--probability"), r.option("--every"); {
 	case r.optionValue("--mode", "") == "random" && probability != nil && every == nil:
 		p, err := strconv.ParseFloat(probability.values[0].text, 64)
@@ -65,20 +59,16 @@ func (r *moduleReader) matchStatistic() []rules.Match {
 		ok = isNumber && isPacket && n > 0
 		s = xt.Statistic{Not: every.not, Nth: true, Every: uint32(n), Packet: uint32(first)}
 	}
-	if ok {
-		r.text = s.String()
-		if s.Varies() {
-			r.effect = rules.ReadsVarying
-		}
+	if ok && s.Varies() {
+		r.effect = rules.ReadsVarying
 	}
-	return nil
+	return s.String(), ok
 }
 
-// matchRecent parses the match recent, which uses a named list of addresses. --set adds the
-// packet's address and always matches (recent_mt in net/netfilter/xt_recent.c).
-func (r *moduleReader) matchRecent() []rules.Match {
-	text, ok := r.recentText()
-	r.setText(ok, text)
+// recentText returns the text of the match recent, which uses a named list of addresses. --set adds
+// the packet's address and always matches (recent_mt in net/netfilter/xt_recent.c).
+func (r *moduleReader) recentText() (text string, ok bool) {
+	m, ok := r.recent()
 	r.state = xt.StateOfRecent(r.optionValue("--name", "DEFAULT"))
 	set := r.option("--set")
 	switch {
@@ -88,7 +78,7 @@ func (r *moduleReader) matchRecent() []rules.Match {
 		r.option("--reap") != nil:
 		r.effect = rules.ReadsAndWrites
 	}
-	return nil
+	return m.String(), ok
 }
 
 // matchNFAcct parses the match nfacct, which counts packets in a named object. If the object has a

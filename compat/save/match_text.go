@@ -29,14 +29,6 @@ func (r *moduleReader) isNot(name string) bool {
 	return o != nil && o.not
 }
 
-// setText records that the match or target is unknown. It uses the text only if ok is true.
-func (r *moduleReader) setText(ok bool, text string) {
-	r.isUnknown = true
-	if ok {
-		r.text = text
-	}
-}
-
 // indexOption returns the index of the option's value in a list, or false if the list lacks the
 // value.
 func (r *moduleReader) indexOption(name string, list []string) (i int, ok bool) {
@@ -44,14 +36,14 @@ func (r *moduleReader) indexOption(name string, list []string) (i int, ok bool) 
 	return max(i, 0), i >= 0
 }
 
-// matchTCPMSS parses the match tcpmss.
-func (r *moduleReader) matchTCPMSS() []rules.Match {
+// tcpmssText returns the text of the match tcpmss.
+func (r *moduleReader) tcpmssText() (text string, ok bool) {
 	first, last, ok := numberRange(r.optionValue("--mss", ""), 16)
-	return r.unknownWithText(ok, xt.TCPMSSMatchText(r.isNegated(), uint16(first), uint16(last)))
+	return xt.TCPMSSMatchText(r.isNegated(), uint16(first), uint16(last)), ok
 }
 
-// matchConnBytes parses the match connbytes. Its negation exchanges the bounds.
-func (r *moduleReader) matchConnBytes() []rules.Match {
+// connBytesText returns the text of the match connbytes. A negation exchanges the bounds.
+func (r *moduleReader) connBytesText() (text string, ok bool) {
 	firstText, lastText, _ := strings.Cut(r.optionValue("--connbytes", ""), ":")
 	first, ok := number(firstText, 64)
 	last, lastValid := number(lastText, 64)
@@ -66,12 +58,11 @@ func (r *moduleReader) matchConnBytes() []rules.Match {
 	if r.isNot("--connbytes") {
 		c.From, c.To = last, first
 	}
-	r.setText(ok, c.String())
-	return nil
+	return c.String(), ok
 }
 
-// matchConnLimit parses the match connlimit.
-func (r *moduleReader) matchConnLimit() []rules.Match {
+// connLimitText returns the text of the match connlimit.
+func (r *moduleReader) connLimitText() (text string, ok bool) {
 	c, name := xt.ConnLimit{Above: true}, "--connlimit-above"
 	if r.option(name) == nil {
 		c.Above, name = false, "--connlimit-upto"
@@ -85,38 +76,38 @@ func (r *moduleReader) matchConnLimit() []rules.Match {
 	}
 	c.Destination = r.option("--connlimit-daddr") != nil
 	areBothGiven := func(a, b string) bool { return r.option(a) != nil && r.option(b) != nil }
-	r.setText(ok && r.onlyNegates(name) && !areBothGiven("--connlimit-above", "--connlimit-upto") &&
-		!areBothGiven("--connlimit-saddr", "--connlimit-daddr"), c.String())
-	return nil
+	return c.String(), ok && r.onlyNegates(name) &&
+		!areBothGiven("--connlimit-above", "--connlimit-upto") &&
+		!areBothGiven("--connlimit-saddr", "--connlimit-daddr")
 }
 
-// matchMAC parses the match mac.
-func (r *moduleReader) matchMAC() []rules.Match {
+// macText returns the text of the match mac.
+func (r *moduleReader) macText() (text string, ok bool) {
 	address, err := net.ParseMAC(r.optionValue("--mac-source", ""))
-	return r.unknownWithText(err == nil && len(address) == 6, xt.MACMatchText(r.isNegated(), address))
+	return xt.MACMatchText(r.isNegated(), address), err == nil && len(address) == 6
 }
 
-// matchHelper parses the match helper.
-func (r *moduleReader) matchHelper() []rules.Match {
+// helperText returns the text of the match helper.
+func (r *moduleReader) helperText() (text string, ok bool) {
 	name := r.optionValue("--helper", "")
-	return r.unknownWithText(len(name) < 30, xt.HelperMatchText(r.isNegated(), name))
+	return xt.HelperMatchText(r.isNegated(), name), len(r.options) == 1 && len(name) < 30
 }
 
-// matchPacketType parses the match pkttype.
-func (r *moduleReader) matchPacketType() []rules.Match {
+// packetTypeText returns the text of the match pkttype.
+func (r *moduleReader) packetTypeText() (text string, ok bool) {
 	i, ok := r.indexOption("--pkt-type", xt.PacketTypes[:])
-	return r.unknownWithText(ok, xt.PacketTypeText(r.isNegated(), i))
+	return xt.PacketTypeText(r.isNegated(), i), ok
 }
 
-// matchQuota parses the match quota.
-func (r *moduleReader) matchQuota() []rules.Match {
+// quotaText returns the text of the match quota.
+func (r *moduleReader) quotaText() (text string, ok bool) {
 	n, ok := r.numberOption("--quota", 64)
-	return r.unknownWithText(ok, xt.QuotaText(r.isNegated(), n))
+	return xt.QuotaText(r.isNegated(), n), ok
 }
 
-// recentText returns the text of the match recent, or false if an option is invalid.
-func (r *moduleReader) recentText() (text string, ok bool) {
-	m := xt.Recent{Name: r.optionValue("--name", "DEFAULT")}
+// recent parses the options of the match recent. It returns false if an option is invalid.
+func (r *moduleReader) recent() (m xt.Recent, ok bool) {
+	m = xt.Recent{Name: r.optionValue("--name", "DEFAULT")}
 	allOnes := map[rules.Family]string{
 		rules.IPv4: "255.255.255.255", rules.IPv6: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 	}[r.family]
@@ -138,12 +129,12 @@ func (r *moduleReader) recentText() (text string, ok bool) {
 		}
 	}
 	m.Destination = r.option("--rdest") != nil
-	return m.String(), ok && conditions == 1 && len(m.Name) < 200 &&
+	return m, ok && conditions == 1 && len(m.Name) < 200 &&
 		(r.option("--rsource") == nil || !m.Destination)
 }
 
-// matchString parses the match string.
-func (r *moduleReader) matchString() []rules.Match {
+// stringText returns the text of the match string.
+func (r *moduleReader) stringText() (string, bool) {
 	m := xt.StringMatch{
 		Algorithm:  r.optionValue("--algo", ""),
 		IgnoreCase: r.option("--icase") != nil,
@@ -160,10 +151,9 @@ func (r *moduleReader) matchString() []rules.Match {
 		m.Pattern, ok = hexPattern(hexText.values[0].text)
 		m.Not = hexText.not
 	}
-	r.setText(ok && fromValid && toValid && r.onlyNegates("--string", "--hex-string") &&
+	return m.String(), ok && fromValid && toValid && r.onlyNegates("--string", "--hex-string") &&
 		len(m.Pattern) > 0 && len(m.Pattern) <= xt.MaxPattern && m.Algorithm != "" &&
-		len(m.Algorithm) <= xt.MaxAlgorithm, m.String())
-	return nil
+		len(m.Algorithm) <= xt.MaxAlgorithm
 }
 
 // hexPattern parses a pattern in which the bytes between two | are hexadecimal (parse_hex_string in
@@ -189,8 +179,9 @@ func hexPattern(text string) (pattern []byte, ok bool) {
 	return pattern, len(parts)%2 == 1
 }
 
-// matchHashlimit parses the match hashlimit. Rules with the same name share their counters.
-func (r *moduleReader) matchHashlimit() []rules.Match {
+// hashlimitText returns the text of the match hashlimit. Rules with the same name share their
+// counters.
+func (r *moduleReader) hashlimitText() (text string, ok bool) {
 	name := r.optionValue("--hashlimit-name", "")
 	r.state = xt.StateOfHashLimit(name)
 	h := xt.HashLimit{Name: name}
@@ -198,7 +189,7 @@ func (r *moduleReader) matchHashlimit() []rules.Match {
 	if above := r.option("--hashlimit-above"); above != nil {
 		limit, h.Above = above, limit == nil
 	}
-	ok := limit != nil && h.Above == (r.option("--hashlimit-above") != nil) && r.onlyNegates() &&
+	ok = limit != nil && h.Above == (r.option("--hashlimit-above") != nil) && r.onlyNegates() &&
 		r.option("--hashlimit") == nil && r.option("--hashlimit-rate-match") == nil &&
 		r.option("--hashlimit-rate-interval") == nil
 	var unit uint64 // in seconds
@@ -234,8 +225,7 @@ func (r *moduleReader) matchHashlimit() []rules.Match {
 			h.Mode |= 1 << max(i, 0)
 		}
 	}
-	r.setText(ok, h.String())
-	return nil
+	return h.String(), ok
 }
 
 // addressBits returns the number of bits of an address of the family.
@@ -263,10 +253,10 @@ func hashLimitRate(text string) (average, unit uint64, ok bool) {
 	return 0, 0, false
 }
 
-// matchU32 parses the match u32.
-func (r *moduleReader) matchU32() []rules.Match {
+// u32Text returns the text of the match u32.
+func (r *moduleReader) u32Text() (text string, ok bool) {
 	program, ok := u32Program(r.optionValue("--u32", ""))
-	return r.unknownWithText(ok, xt.U32Text(r.isNegated(), program))
+	return xt.U32Text(r.isNegated(), program), ok
 }
 
 // u32Program converts a program of u32 to the format of iptables-save: tests such as

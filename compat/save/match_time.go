@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchTime parses the match time.
-func (r *moduleReader) matchTime() []rules.Match {
+// timeText returns the text of the match time.
+func (r *moduleReader) timeText() (text string, ok bool) {
 	t := xt.NewTime()
 	t.KernelTimeZone, t.Contiguous = r.option("--kerneltz") != nil, r.option("--contiguous") != nil
-	ok := r.onlyNegates("--monthdays", "--weekdays")
+	ok = r.onlyNegates("--monthdays", "--weekdays")
 	for _, o := range r.options {
 		valid, text := true, o.values[0].text
 		switch o.name {
@@ -44,8 +43,7 @@ func (r *moduleReader) matchTime() []rules.Match {
 		}
 		ok = ok && valid
 	}
-	r.setText(ok, t.String())
-	return nil
+	return t.String(), ok
 }
 
 // date parses a date with an optional time, such as "2026-01-31T04:05:06", in UTC.

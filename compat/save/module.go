@@ -10,7 +10,7 @@ import (
 // A module is a match or target of a rule, with its options.
 type module struct {
 	*extension
-	kernelName string // of a match; set even if the extension is openMatch
+	kernelName string // of a match; set even if the extension is unknownExtension
 	// flag is the word with the name or, for a match that the protocol implies, the first option of
 	// the match.
 	flag    word
@@ -23,7 +23,7 @@ type module struct {
 
 // hasUnknownOptions reports whether the match or target may have options, and the package knows
 // none of them.
-func (m *module) hasUnknownOptions() bool { return m.open && len(m.extension.options) == 0 }
+func (m *module) hasUnknownOptions() bool { return !m.closed && m.extension.options == "" }
 
 // An option is an option as given in a rule. The accepted options are [optionKind] values.
 type option struct {
@@ -35,7 +35,8 @@ type option struct {
 
 // A moduleReader translates a match or target with its options to the model. Its methods match*
 // each translate one or two of the matches in match_list.go, and its methods target* one or two of
-// the targets in target_list.go.
+// the targets in target_list.go. Its methods *Text return the text of a match or target in these
+// files that the model does not represent.
 type moduleReader struct {
 	*ruleReader
 	*module
@@ -45,6 +46,17 @@ type moduleReader struct {
 	effect    rules.Effect // the possible effect
 	state     string       // the name of the state that the match or target reads or changes
 	text      string       // the text of the match or target; if empty, the words of the rule
+}
+
+// readText records a match or target that the model does not represent, and its text.
+func (r *moduleReader) readText() {
+	r.isUnknown = true
+	if r.extension.text == nil {
+		return
+	}
+	if text, ok := r.extension.text(r); ok {
+		r.text = text
+	}
 }
 
 // option returns the option with the name, or nil if it was not given.
@@ -137,8 +149,8 @@ func (r *moduleReader) anyEffect() rules.Unknown {
 	return rules.Unknown{Text: rawText(r.module.words)}
 }
 
-// repeatsOption reports whether an option was given more than once, which only an open extension
-// accepts.
+// repeatsOption reports whether an option was given more than once, which readKnownOption rejects for
+// a closed extension.
 func (r *moduleReader) repeatsOption() bool {
 	for i, o := range r.options {
 		if r.option(o.name) != &r.options[i] {

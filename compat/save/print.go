@@ -110,7 +110,7 @@ func (p *tablePrinter) policy() (string, error) {
 		return "ACCEPT", nil
 	case c.Base != nil:
 		return "", errors.New("only built-in chains have a hook")
-	case targetNamed(c.Name) != nil:
+	case knownTargets()[c.Name] != nil:
 		return "", errors.New("a target has the same name")
 	}
 	return "-", nil

@@ -76,7 +76,7 @@ const maxRuleWords = 1024
 // action, and the matches after it become [rules.Require] actions.
 func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
 	for _, m := range r.modules {
-		if m.match == nil {
+		if m == r.target {
 			continue
 		}
 		for _, match := range r.moduleMatches(m) {
@@ -163,7 +163,7 @@ func (r *ruleReader) readOption() {
 		header(r, flag, len(words) > 1)
 	case afterUnknown:
 		r.readUnknownWords(last, words)
-	case last != nil && last.open && !r.isProtocolOption(flag):
+	case last != nil && !last.closed && !r.isProtocolOption(flag):
 		if o := r.abbreviatedOption(last, flag); o != nil {
 			r.readKnownOption(last, o, words)
 			return
@@ -215,7 +215,7 @@ func (r *ruleReader) readModuleOption(words []word) {
 	case o != nil:
 		r.modules = append(r.modules, m)
 		r.readKnownOption(m, o, words)
-	case m.open:
+	case !m.closed:
 		r.readUnknownWords(m, words)
 		r.modules = append(r.modules, m)
 	default:
@@ -310,8 +310,8 @@ func optionsBeginning(modules []*module, text string) (owner *module, found *opt
 		return nil, nil, 0
 	}
 	for _, m := range modules {
-		for i := range m.extension.options {
-			if o := &m.extension.options[i]; o.hasPrefix(text) {
+		for i := range m.optionKinds {
+			if o := &m.optionKinds[i]; o.hasPrefix(text) {
 				owner, found = m, o
 				count++
 			}
@@ -325,7 +325,7 @@ func optionsBeginning(modules []*module, text string) (owner *module, found *opt
 func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) {
 	o := option{name: kind.name, flag: words[len(words)-1], not: len(words) > 1}
 	same := func(other option) bool { return other.name == o.name }
-	if !m.open && slices.ContainsFunc(m.options, same) {
+	if m.closed && slices.ContainsFunc(m.options, same) {
 		r.fail(o.flag, "this option only once")
 		return
 	}
@@ -343,7 +343,7 @@ func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) 
 
 // protocolModule returns the match that the rule's protocol implies. It returns nil unless the rule
 // matches exactly one protocol, or if the rule already has an implied match. If the package does
-// not know the implied match, the extension of the result is openMatch.
+// not know the implied match, the extension of the result is unknownExtension.
 func (r *ruleReader) protocolModule() *module {
 	protocol, isSet := r.header.onlyProtocol()
 	if !isSet || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {

@@ -11,7 +11,7 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 	r.recordOnce(flag, givenTarget)
 	isGoto := flag.raw == "-g" || flag.raw == "--goto"
 	name := r.next("a target or a chain")
-	target := targetNamed(name.text)
+	target := knownTargets()[name.text]
 	to := r.table().chainByName[name.text]
 	isChain := to != nil
 	switch {
@@ -21,7 +21,7 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 		return
 	case isChain:
 		jump := rules.Jump{Chain: name.text, Goto: isGoto}
-		target = &extension{target: func(*moduleReader) rules.Action { return jump }}
+		target = &extension{closed: true, target: func(*moduleReader) rules.Action { return jump }}
 	case isGoto:
 		r.fail(name, "a chain of table %s", r.table().Name)
 		return
@@ -29,22 +29,10 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 		r.fail(name, "a target or a chain")
 		return
 	default:
-		target = &openTarget
+		target = &unknownExtension
 	}
 	r.target = &module{extension: target, flag: name, words: append(make([]word, 0, 6), flag, name)}
 	r.modules = append(r.modules, r.target)
-}
-
-// targetNamed returns the extension of the target with the name, or nil if the name is unknown.
-func targetNamed(name string) *extension {
-	if e := findExtension(targetExtensions, name); e != nil {
-		return e
-	}
-	e := findOpenExtension(openTargets[:], name)
-	if e != nil && e.target == nil {
-		e.target = openTarget.target
-	}
-	return e
 }
 
 // action returns the action of the rule's target. It returns nil if the rule has no target, or if
@@ -60,7 +48,12 @@ func (r *ruleReader) action() rules.Action {
 	if r.target.hasUnknownWords {
 		return mr.anyEffect()
 	}
-	a := r.target.target(&mr)
+	var a rules.Action
+	if r.target.target != nil {
+		a = r.target.target(&mr)
+	} else {
+		mr.readText()
+	}
 	switch {
 	case a != nil && !mr.isUnknown && mr.repeatsOption():
 		return mr.anyEffect()

@@ -6,14 +6,13 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // This file parses targets that the model does not represent. Package xt gives the same text to the
 // same target in the kernel.
 
-// targetQueue parses the target NFQUEUE.
-func (r *moduleReader) targetQueue() rules.Action {
+// queueText returns the text of the target NFQUEUE.
+func (r *moduleReader) queueText() (text string, ok bool) {
 	first, last, isRange := strings.Cut(r.optionValue("--queue-balance", ""), ":")
 	firstQueue, ok := number(first, 16)
 	lastQueue, lastValid := number(last, 16)
@@ -31,28 +30,25 @@ func (r *moduleReader) targetQueue() rules.Action {
 		Bypass:    r.option("--queue-bypass") != nil,
 		CPUFanout: r.option("--queue-cpu-fanout") != nil,
 	}
-	r.setText(ok && lastValid && q.First <= q.Last, q.String())
-	return nil
+	return q.String(), ok && lastValid && q.First <= q.Last
 }
 
-// targetTEE parses the target TEE.
-func (r *moduleReader) targetTEE() rules.Action {
+// teeText returns the text of the target TEE.
+func (r *moduleReader) teeText() (text string, ok bool) {
 	gateway, ok := r.address(r.optionValue("--gateway", ""))
 	device := r.optionValue("--oif", "")
-	r.setText(ok && len(device) < 16, xt.TEEText(gateway, device))
-	return nil
+	return xt.TEEText(gateway, device), ok && len(device) < 16
 }
 
-// targetNETMAP parses the target NETMAP.
-func (r *moduleReader) targetNETMAP() rules.Action {
+// netmapText returns the text of the target NETMAP.
+func (r *moduleReader) netmapText() (text string, ok bool) {
 	address, mask, hasMask := strings.Cut(r.optionValue("--to", ""), "/")
 	a, ok := r.address(address)
 	bits, maskValid := a.BitLen(), true
 	if hasMask {
 		bits, maskValid = r.maskBits(mask, bits)
 	}
-	r.setText(ok && maskValid && bits >= 0, xt.NETMAPText(netip.PrefixFrom(a, bits)))
-	return nil
+	return xt.NETMAPText(netip.PrefixFrom(a, bits)), ok && maskValid && bits >= 0
 }
 
 // setConntrackText records that the target CT is unknown.
@@ -86,7 +82,10 @@ func (r *moduleReader) setConntrackText() {
 		}
 		ok = ok && valid
 	}
-	r.setText(ok && zones <= 1, c.String())
+	r.isUnknown = true
+	if ok && zones <= 1 {
+		r.text = c.String()
+	}
 }
 
 // eventBits parses a list of events, and returns a bit for each event.
