@@ -425,7 +425,7 @@ func TestParseLogErrors(t *testing.T) {
 	const wantIPTables = "want a run with iptables: the log of a run with native nftables contains no readable rules; read the rules of the namespace"
 	for _, tc := range []struct{ name, text, want string }{
 		{"an empty text", "", "f:1:1: the line ends: want " + wantEntry +
-			"; this looks like an empty text"},
+			"; this looks like an empty file"},
 		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want ` + wantEntry +
 			"; this looks like the output of iptables-save"},
 		{
