@@ -33,52 +33,52 @@ type decoder struct {
 	*layout
 	blob       *blob
 	table      *Table
-	elements   []element
-	offsets    []int           // of the elements
-	done       int             // the number of decoded elements
+	entries    []positionedEntry
+	offsets    []int           // of the entries
+	done       int             // the number of decoded entries
 	names      map[string]bool // of the decoded chains
 	firstRules map[int]string  // the names of user-defined chains by the offset of their first rule
 }
 
-// splitEntries splits the blob into elements, and sets their offsets and the end of the table.
+// splitEntries splits the blob into entries, and sets their offsets and the end of the table.
 func (d *decoder) splitEntries() error {
 	for at := 0; at < len(d.blob.entries); {
 		e, err := d.checkEntry(d.blob.entries[at:])
 		if err != nil {
-			return fmt.Errorf("entry %d at %d: %w", len(d.elements), at, err)
+			return fmt.Errorf("entry %d at %d: %w", len(d.entries), at, err)
 		}
-		d.elements = append(d.elements, element{e, len(d.elements) + 1})
+		d.entries = append(d.entries, positionedEntry{e, len(d.entries) + 1})
 		d.offsets = append(d.offsets, at)
 		at += len(e)
 	}
-	if len(d.elements) != int(d.blob.count) || len(d.elements) == 0 {
+	if len(d.entries) != int(d.blob.count) || len(d.entries) == 0 {
 		return fmt.Errorf("the table contains %d entries, but its header specifies %d",
-			len(d.elements), d.blob.count)
+			len(d.entries), d.blob.count)
 	}
-	last := len(d.elements) - 1
-	if name, ok := d.chainName(d.elements[last].entry); !ok || name != errorTarget {
+	last := len(d.entries) - 1
+	if name, ok := d.chainName(d.entries[last].entry); !ok || name != errorTarget {
 		return errors.New("the last entry is not the ERROR entry that ends a table")
 	}
-	d.table.end = d.elements[last]
-	d.elements = d.elements[:last]
+	d.table.end = d.entries[last]
+	d.entries = d.entries[:last]
 	d.names, d.firstRules = map[string]bool{}, map[int]string{}
 	return nil
 }
 
-// addChain decodes a chain up to its last element, which has the index foot.
+// addChain decodes a chain up to its last entry, which has the index foot.
 func (d *decoder) addChain(c Chain, foot int) error {
-	for _, e := range d.elements[d.done:foot] {
+	for _, e := range d.entries[d.done:foot] {
 		if _, ok := d.chainName(e.entry); ok {
 			return fmt.Errorf("chain %s contains the beginning of another chain", c.Name)
 		}
-		c.Rules = append(c.Rules, Rule{element: e, layout: d.layout})
+		c.Rules = append(c.Rules, Rule{positionedEntry: e, layout: d.layout})
 	}
 	if d.names[c.Name] {
 		return fmt.Errorf("there are two chains %s", c.Name)
 	}
 	d.names[c.Name] = true
-	c.foot = d.elements[foot]
-	if !d.isPolicy(c.foot.entry) {
+	c.foot = d.entries[foot]
+	if !d.isUnconditional(c.foot.entry) {
 		return fmt.Errorf("chain %s: its last entry is not a verdict for all packets", c.Name)
 	}
 	policies := []Verdict{Accept, Drop}
@@ -110,8 +110,8 @@ func (d *decoder) addBuiltInChains() error {
 		return cmp.Compare(d.blob.hookEntry[a], d.blob.hookEntry[b])
 	})
 	for _, h := range present {
-		foot := slices.Index(d.offsets[:len(d.elements)], int(d.blob.underflow[h]))
-		if d.done >= len(d.elements) || d.offsets[d.done] != int(d.blob.hookEntry[h]) ||
+		foot := slices.Index(d.offsets[:len(d.entries)], int(d.blob.underflow[h]))
+		if d.done >= len(d.entries) || d.offsets[d.done] != int(d.blob.hookEntry[h]) ||
 			foot < d.done {
 			return fmt.Errorf("chain %s has invalid offsets %d to %d", xt.BuiltInChains[h],
 				d.blob.hookEntry[h], d.blob.underflow[h])
@@ -126,8 +126,8 @@ func (d *decoder) addBuiltInChains() error {
 
 // addUserChains decodes the user-defined chains.
 func (d *decoder) addUserChains() error {
-	for d.done < len(d.elements) {
-		head := d.elements[d.done]
+	for d.done < len(d.entries) {
+		head := d.entries[d.done]
 		name, ok := d.chainName(head.entry)
 		if !ok || name == "" {
 			return fmt.Errorf("the entry at offset %d does not belong to a chain",
@@ -135,8 +135,8 @@ func (d *decoder) addUserChains() error {
 		}
 		d.done++
 		foot := d.done
-		for foot < len(d.elements) {
-			if _, begins := d.chainName(d.elements[foot].entry); begins {
+		for foot < len(d.entries) {
+			if _, begins := d.chainName(d.entries[foot].entry); begins {
 				break
 			}
 			foot++

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// encode returns the table in the kernel's format, and [element.oldPosition] of each entry.
+// encode returns the table in the kernel's format, and [positionedEntry.oldPosition] of each entry.
 func (t *Table) encode() (b *blob, oldPositions []int, err error) {
 	e := encoder{layout: t.layout, blob: &blob{}, firstRules: map[string]int{}}
 	e.computeFirstRules(t)
@@ -58,16 +58,16 @@ func (e *encoder) computeFirstRules(t *Table) {
 }
 
 // write appends an entry to the blob.
-func (e *encoder) write(el element) {
-	e.blob.entries = append(e.blob.entries, el.entry...)
+func (e *encoder) write(p positionedEntry) {
+	e.blob.entries = append(e.blob.entries, p.entry...)
 	e.blob.count++
-	e.oldPositions = append(e.oldPositions, el.oldPosition)
+	e.oldPositions = append(e.oldPositions, p.oldPosition)
 }
 
 // writeRule writes a rule, including the offset of its jump.
 func (e *encoder) writeRule(r *Rule) error {
 	start := len(e.blob.entries)
-	e.write(r.element)
+	e.write(r.positionedEntry)
 	var next int // the offset of the next entry for the packet
 	switch {
 	case r.fallsThrough:

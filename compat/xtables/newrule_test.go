@@ -208,6 +208,7 @@ func TestAddChainsRejectsInvalidNames(t *testing.T) {
 		"":                      "is not a chain name",
 		"a b":                   "is not a chain name",
 		"-x":                    "is not a chain name",
+		"a\x7fb":                "no spaces or control characters",
 		strings.Repeat("x", 29): "must have 1 to 28 bytes, no spaces",
 	} {
 		if _, err := table.AddChains("NEW", name); err == nil || !strings.Contains(err.Error(), want) {

@@ -107,7 +107,7 @@ func (c *conn) replace(b *blob, oldCount uint32, inUserNamespace bool) ([]byte, 
 }
 
 // addCounters adds the counters of the old table to the new table. oldPositions contains for each
-// entry of the new table the position of its counter in the old table; see element.
+// entry of the new table the position of its counter in the old table; see positionedEntry.
 func (c *conn) addCounters(oldPositions []int, counters []byte) error {
 	buf := c.newBuffer(addCountersSize + countersSize*len(oldPositions))
 	byteOrder.PutUint32(buf[nameSize:], uint32(len(oldPositions)))

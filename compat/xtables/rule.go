@@ -12,7 +12,7 @@ import (
 
 // A Rule is a rule of a chain in the kernel's format.
 type Rule struct {
-	element
+	positionedEntry
 	layout *layout
 	// jump is the chain that the rule jumps to, or empty.
 	jump string

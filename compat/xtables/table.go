@@ -18,8 +18,8 @@ type Table struct {
 	Chains []Chain
 
 	layout *layout
-	end    element // the entry that ends the table
-	origin *blob   // the table as it was read
+	end    positionedEntry // the entry that ends the table
+	origin *blob           // the table as it was read
 }
 
 // A Chain is a list of rules.
@@ -29,12 +29,14 @@ type Chain struct {
 	Hook  *rules.Hook
 	Rules []Rule
 
-	head element // the entry with the name of a user-defined chain; empty for a built-in chain
-	foot element // the policy of a built-in chain, or the return at the end of a user-defined chain
+	// head is the entry with the name of a user-defined chain. It is empty for a built-in chain.
+	head positionedEntry
+	// foot is the policy of a built-in chain, or the return at the end of a user-defined chain.
+	foot positionedEntry
 }
 
-// An element is an entry and its original position in the table.
-type element struct {
+// A positionedEntry is an entry and its original position in the table.
+type positionedEntry struct {
 	entry entry
 	// oldPosition is the position of the entry when the table was read, counted from 1, or 0 for a
 	// new entry. It identifies the counter in the kernel.
@@ -72,18 +74,18 @@ func (t *Table) AddChains(names ...string) ([]Chain, error) {
 			return nil, fmt.Errorf("%s: chain %s already exists", t, name)
 		}
 		if !isChainName(name) {
-			const allowed = "must have 1 to %d bytes, no spaces, no leading - or !," +
-				" and not be the name of a verdict or built-in chain, or ERROR"
-			return nil, fmt.Errorf("%s: %q is not a chain name: "+allowed, t, name, MaxChainName)
+			return nil, fmt.Errorf("%s: %q is not a chain name: must have 1 to %d bytes, "+
+				"no spaces or control characters, no leading - or !, "+
+				"and not be the name of a verdict or built-in chain, or ERROR", t, name, MaxChainName)
 		}
 		isTaken[name] = true
 		chains = append(chains, Chain{
 			Name: name,
-			head: element{entry: t.layout.newEntry(nil, xt.Extension{
+			head: positionedEntry{entry: t.layout.newEntry(nil, xt.Extension{
 				Name: errorTarget,
 				Data: append([]byte(name), make([]byte, errorNameSize-len(name))...),
 			})},
-			foot: element{entry: t.layout.newEntry(nil, verdictTarget(Return))},
+			foot: positionedEntry{entry: t.layout.newEntry(nil, verdictTarget(Return))},
 		})
 	}
 	t.Chains = chains
@@ -126,8 +128,8 @@ func (l *layout) isStandard(e entry) bool {
 	return extensionAt(e, target).Name == "" && len(e)-target == standardSize
 }
 
-// isPolicy reports whether the entry is a verdict without conditions.
-func (l *layout) isPolicy(e entry) bool {
+// isUnconditional reports whether the entry is a verdict or a jump without conditions.
+func (l *layout) isUnconditional(e entry) bool {
 	hasConditions := slices.ContainsFunc(e[:l.invert+1], func(b byte) bool { return b != 0 })
 	return !hasConditions && l.targetOf(e) == l.headerSize && l.isStandard(e)
 }
