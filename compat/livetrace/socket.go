@@ -1,6 +1,7 @@
 package livetrace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -78,11 +79,13 @@ type Process struct {
 }
 
 // Processes returns the processes that opened the connections. It omits connections whose socket is
-// closed or unknown. If no visible process has the socket open, PID is 0 and the group is unknown.
-// Processes reads the sockets and the processes once for all connections. It returns no processes
-// if another user namespace owns the network namespace and /proc has no process of that user
-// namespace, because the owners are then unknown.
-func (n *Namespace) Processes(connections []Connection) map[Connection]Process {
+// closed or unknown. If no visible process has the socket open, or the context is done before the
+// process is found, PID is 0 and the group is unknown. Processes reads the sockets and the processes
+// once for all connections. It returns no processes if another user namespace owns the network
+// namespace and /proc has no process of that user namespace, because the owners are then unknown.
+func (n *Namespace) Processes(
+	ctx context.Context, connections []Connection,
+) map[Connection]Process {
 	if n.maps.Err() != nil {
 		return nil
 	}
@@ -109,7 +112,7 @@ func (n *Namespace) Processes(connections []Connection) map[Connection]Process {
 	for _, s := range senders {
 		inodes[s.INode] = true
 	}
-	openedBy := n.processesWithSockets(inodes)
+	openedBy := n.processesWithSockets(ctx, inodes)
 	processes := make(map[Connection]Process, len(senders))
 	for c, s := range senders {
 		p := openedBy[s.INode]
@@ -193,11 +196,16 @@ func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPo
 const containerIDPattern = `\b[0-9a-f]{64}\b`
 
 // processesWithSockets returns, by inode of the socket, the first visible process that has the
-// socket open. It does not set the UID of the owner.
-func (n *Namespace) processesWithSockets(inodes map[uint32]bool) map[uint32]Process {
+// socket open. It does not set the UID of the owner. The search ends when the context is done.
+func (n *Namespace) processesWithSockets(
+	ctx context.Context, inodes map[uint32]bool,
+) map[uint32]Process {
+	if len(inodes) == 0 {
+		return nil // do not list the processes of the node
+	}
 	found := map[uint32]Process{}
 	for _, dir := range n.processDirs() {
-		if len(found) == len(inodes) {
+		if len(found) == len(inodes) || ctx.Err() != nil {
 			break
 		}
 		var process *Process
@@ -242,7 +250,7 @@ func readProcess(dir string) Process {
 // first. These processes must be searched first, because a process that sends one request may end
 // before the descriptors of all processes of a node are read.
 func (n *Namespace) processDirs() []string {
-	dirs, _ := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
+	dirs, _ := filepath.Glob(filepath.Join(n.proc, "[0-9]*")) // the pattern is valid
 	var inside, outside []string
 	for _, dir := range dirs {
 		var st unix.Stat_t

@@ -1,6 +1,7 @@
 package livetrace_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -95,11 +96,18 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 		Source: netip.AddrPortFrom(local.Addr(), local.Port()+1),
 	})
 	opened := countOpens(t, filepath.Join(process, "fd"))
-	if got := n.Processes(connections); !maps.Equal(got, senders) {
+	if got := n.Processes(t.Context(), connections); !maps.Equal(got, senders) {
 		t.Errorf("got %+v, want %+v", got, senders)
 	}
 	if n := opened(); n != 1 {
 		t.Errorf("the descriptors of the process are read %d times for 100 connections, want once", n)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	got := n.Processes(canceled, connections[:1])[connections[0]]
+	if reads := opened(); got != (livetrace.Process{GroupUnknown: true}) || reads != 0 {
+		t.Errorf("without time to search: got %+v after %d searches, want an unknown process", got,
+			reads)
 	}
 	if at, ok := n.Listener(rules.UDP, local.Port()); !ok || at != local {
 		t.Errorf("UDP listener %v, found %v, want %v", at, ok, local)
@@ -111,7 +119,7 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = livetrace.Process{GroupUnknown: true, PID: 4711, Container: id}
-	if got := n.Processes(connections[:1]); got[connections[0]] != want {
+	if got := n.Processes(t.Context(), connections[:1]); got[connections[0]] != want {
 		t.Errorf("without the file status: got %+v, want %+v", got, want)
 	}
 }
@@ -134,7 +142,8 @@ func TestClosedSocketHasNoProcess(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	n, err := livetrace.OpenNamespace(ns, t.TempDir())
+	proc := t.TempDir()
+	n, err := livetrace.OpenNamespace(ns, proc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +158,7 @@ func TestClosedSocketHasNoProcess(t *testing.T) {
 	connections := []livetrace.Connection{c, elsewhere}
 	// The group is unknown, because no process is visible.
 	want := map[livetrace.Connection]livetrace.Process{c: {GroupUnknown: true}}
-	if got := n.Processes(connections); !maps.Equal(got, want) {
+	if got := n.Processes(t.Context(), connections); !maps.Equal(got, want) {
 		t.Errorf("connected: processes %+v, want %+v", got, want)
 	}
 	if err := client.Close(); err != nil {
@@ -159,14 +168,18 @@ func TestClosedSocketHasNoProcess(t *testing.T) {
 	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Fatalf("error %v, want the end of the connection", err)
 	}
-	if got := n.Processes(connections); len(got) > 0 {
+	if got := n.Processes(t.Context(), connections); len(got) > 0 {
 		t.Errorf("closed by the client: processes %+v, want none", got)
 	}
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.Processes(connections); len(got) > 0 {
+	searches := countOpens(t, proc)
+	if got := n.Processes(t.Context(), connections); len(got) > 0 {
 		t.Errorf("in the state TIME_WAIT: processes %+v, want none", got)
+	}
+	if n := searches(); n != 0 {
+		t.Errorf("the processes are listed %d times although no socket is open, want never", n)
 	}
 }
 
@@ -198,7 +211,7 @@ func TestOwnersHaveIDsOfTheUserNamespace(t *testing.T) {
 		return n
 	}
 	unmapped := open()
-	if found := unmapped.Processes([]livetrace.Connection{c}); len(found) > 0 {
+	if found := unmapped.Processes(t.Context(), []livetrace.Connection{c}); len(found) > 0 {
 		t.Errorf("processes %+v without a process in the user namespace, want none", found)
 	}
 	if o, ok := unmapped.TranslateOwner(event); ok {
@@ -206,7 +219,7 @@ func TestOwnersHaveIDsOfTheUserNamespace(t *testing.T) {
 	}
 	netnstest.StartInUserNS(t, ns)
 	n := open()
-	if found := n.Processes([]livetrace.Connection{c}); found[c].Owner.UID != 1337 {
+	if found := n.Processes(t.Context(), []livetrace.Connection{c}); found[c].Owner.UID != 1337 {
 		t.Errorf("processes %+v, want a process with uid 1337", found)
 	}
 	want := rules.Owner{UID: 7, GID: 8}
@@ -232,6 +245,9 @@ func countOpens(t *testing.T, dir string) func() int {
 		// opens into one event.
 		events := make([]byte, 1<<16)
 		n, err := unix.Read(fd, events)
+		if errors.Is(err, unix.EAGAIN) {
+			return 0
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

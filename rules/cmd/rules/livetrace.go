@@ -81,6 +81,10 @@ const idleTime = 50 * time.Millisecond
 // arrive meanwhile stay in the buffer of the kernel.
 const predictionTime = time.Second
 
+// senderTime limits the search for the senders of the packets of a batch. A node may have many
+// processes, and events that arrive meanwhile wait in the buffer of the kernel.
+const senderTime = 250 * time.Millisecond
+
 // A liveTracer prints the first packets of connections in a namespace, and the answers to them.
 type liveTracer struct {
 	s         *system
@@ -253,7 +257,7 @@ func (t *liveTracer) readRuleset() error {
 
 // findSenders looks up the senders of the events' packets. It must be called as soon as the events
 // are received, because the sockets of the senders may be closed soon.
-func (t *liveTracer) findSenders(events []trace.Event) {
+func (t *liveTracer) findSenders(ctx context.Context, events []trace.Event) {
 	owners := map[livetrace.Connection]*rules.Owner{} // nil if the event does not contain the owner
 	for _, e := range events {
 		if e.Header == nil || e.In != 0 {
@@ -267,7 +271,9 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 	if len(owners) == 0 {
 		return
 	}
-	processes := t.namespace.Processes(slices.Collect(maps.Keys(owners)))
+	ctx, cancel := context.WithTimeout(ctx, senderTime)
+	defer cancel()
+	processes := t.namespace.Processes(ctx, slices.Collect(maps.Keys(owners)))
 	for connection, owner := range owners {
 		p, found := processes[connection]
 		if owner != nil {
@@ -307,7 +313,7 @@ func (t *liveTracer) addBatch(ctx context.Context, now time.Time, b trace.Batch)
 		t.s.warn("%d events are lost: the buffer of the kernel was full", b.Lost)
 	}
 	t.collector.Add(now, b.Events...)
-	t.findSenders(b.Events)
+	t.findSenders(ctx, b.Events)
 	packets := t.collector.Take(now.Add(-idleTime))
 	if len(packets) == 0 {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -384,6 +385,43 @@ func TestSendersOfPrintedPacketsAreRemoved(t *testing.T) {
 	if err != nil || tracer.summary.Packets != 1 || len(tracer.senders) > 0 {
 		t.Errorf("%d packets are printed, error %v, then the senders are %v; want 1 and none",
 			tracer.summary.Packets, err, tracer.senders)
+	}
+}
+
+// TestTheSearchForSendersEndsWithTheTrace covers a sender whose process would be found.
+func TestTheSearchForSendersEndsWithTheTrace(t *testing.T) {
+	ns := netnstest.New(t)
+	namespace, err := livetrace.OpenNamespace(ns, "/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	var sender net.PacketConn
+	if err := ns.Do(func() (err error) {
+		sender, err = net.ListenPacket("udp4", "127.0.0.1:0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sender.Close() }()
+	header := trace.Header{
+		Protocol: rules.UDP, Source: sender.LocalAddr().(*net.UDPAddr).AddrPort(),
+		Destination: netip.MustParseAddrPort("127.0.0.1:53"),
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, row := range []struct {
+		name string
+		ctx  context.Context
+		pid  int
+	}{{"a running trace", t.Context(), os.Getpid()}, {"a canceled trace", canceled, 0}} {
+		tracer := liveTracer{
+			namespace: namespace, senders: map[livetrace.Connection]livetrace.Process{},
+		}
+		tracer.findSenders(row.ctx, []trace.Event{{Header: &header}})
+		if got, found := tracer.senders[connectionOf(&header)]; !found || got.PID != row.pid {
+			t.Errorf("%s: sender %+v, found %t, want process %d", row.name, got, found, row.pid)
+		}
 	}
 }
 
