@@ -127,5 +127,5 @@ func (s *space) addressable() set {
 		prefix = loopbackIPv6
 	}
 	ranges = append(ranges, netipx.RangeOfPrefix(netip.MustParsePrefix(prefix)))
-	return s.or(s.not(s.overLoopback), s.addressIn(destination, rules.NormalizeAddrs(ranges)))
+	return s.implies(s.overLoopback, s.addressIn(destination, rules.NormalizeAddrs(ranges)))
 }

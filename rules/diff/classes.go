@@ -33,7 +33,7 @@ func (d *decision) addClasses() {
 			for _, p := range d.spaces {
 				for i := range p.differences {
 					from := &p.differences[i]
-					if (len(from.deviations) > 0) != isKnown || !p.exist(from.packets) {
+					if (len(from.deviations) > 0) != isKnown || !p.anyPossible(from.packets) {
 						continue
 					}
 					if len(d.result.Classes) == d.options.MaxClasses {

@@ -158,7 +158,7 @@ func (s *space) divideByUnknowns(
 func (s *space) possibleDifferences(differences []difference) []difference {
 	var found []difference
 	for _, d := range differences {
-		if s.exist(d.packets) {
+		if s.anyPossible(d.packets) {
 			found = append(found, d)
 		}
 	}

@@ -14,7 +14,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 	}
 	values := valuesOf(p)
 	values[iface] = number(uint32(c.space.interfaceClassOf(p)))
-	if c.redirects && c.space.excludesFormerScopes() && hasFormerScope(p.Destination.Addr()) {
+	if c.redirects && c.space.excludesDeprecated() && isDeprecated(p.Destination.Addr()) {
 		return false
 	}
 	if c.space.contains(c.space.excluded, &values) {

@@ -300,7 +300,7 @@ func (w *walk) addReached(reached map[*rules.Chain]bool) {
 		if s.entered == none {
 			continue
 		}
-		if s.chain.Chain.Base == nil && !reached[s.chain.Chain] && w.exist(s.entered) {
+		if s.chain.Chain.Base == nil && !reached[s.chain.Chain] && w.anyPossible(s.entered) {
 			reached[s.chain.Chain] = true
 		}
 		for _, e := range s.events {
@@ -313,7 +313,7 @@ func (w *walk) addReached(reached map[*rules.Chain]bool) {
 
 // addUndecided adds the reasons why packets are undecided, each reason once for a rule.
 func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
-	if !s.exist(c.undecided) {
+	if !s.anyPossible(c.undecided) {
 		return
 	}
 	// add adds a reason with one of the packets as its witness.
@@ -325,7 +325,7 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 			d.result.MoreUndecided = true
 			return
 		}
-		if !s.exist(packets) {
+		if !s.anyPossible(packets) {
 			packets = c.undecided
 		}
 		u.Witness = s.witness(packets)
@@ -343,7 +343,7 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 			if d.meter.charge(MaxUndecided); d.result.MoreUndecided {
 				return
 			}
-			if s.exist(undecided[j]) {
+			if s.anyPossible(undecided[j]) {
 				add(Undecided{Right: w == right, Text: u.text, Step: u.step}, undecided[j])
 			}
 		}

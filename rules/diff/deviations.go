@@ -134,7 +134,7 @@ func (d *decision) splitByDeviation(s *space, found []difference) []difference {
 			unexplained.packets = s.and(whole.packets, remaining)
 			unexplained.describable = s.and(whole.describable, describable)
 			for _, split := range []difference{explained, unexplained} {
-				if s.exist(split.packets) {
+				if s.anyPossible(split.packets) {
 					divided = append(divided, split)
 				}
 			}

@@ -11,27 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A constraint excludes packets that cannot exist at a hook. A wrong constraint hides differences,
-// a missing one yields examples that cannot occur. Therefore only constraints that the kernel
-// guarantees are listed, except for packets that the limits in README.md name: packets with a
-// socket that a program of tc assigned, and bridged packets.
-//
-// The following packets do exist. A local process can send from a foreign address (IP_TRANSPARENT,
-// IP_HDRINCL), to 127.0.0.1 over eth0 and to other hosts over lo (SO_BINDTODEVICE). A packet
-// without a socket may begin a connection (sockets of the kernel). A packet may have a mark when it
-// arrives (tc, an ingress chain). A connection that counts as new may have a mark (saved for an
-// earlier packet). A new TCP connection may begin without SYN (nf_conntrack_tcp_loose). A packet
-// for 127.0.0.1 may arrive on eth0: unless the rules redirect it, routing drops it as martian, but
-// only after the rules.
-type constraint struct {
-	// fact describes the constraint, and names the kernel functions that guarantee it.
-	fact Fact
-	hook rules.Hook
-	// impossible are conditions that no packet of the hook meets together.
-	impossible []rules.Match
-}
-
-// The prefixes in the constraints.
+// The prefixes of addresses that the kernel treats specially.
 const (
 	loopbackIPv4, loopbackIPv6       = "127.0.0.0/8", "::1/128"
 	linkLocalIPv6                    = "fe80::/10"
@@ -39,52 +19,36 @@ const (
 	multicastIPv4, multicastIPv6     = "224.0.0.0/4", "ff00::/8"
 )
 
-// constraints returns all constraints except those that follow from the packet's form (see
-// wellFormedConditions).
+// deprecatedPrefixes are the prefixes of deprecated IPv6 addresses: IPv4-compatible addresses (RFC
+// 4291) and site-local addresses (RFC 3879).
+var deprecatedPrefixes = [...]string{"::/96", "fec0::/10"}
+
+// impossibleAtPrerouting returns conditions that no packet at prerouting meets, except for packets
+// that the limits in README.md name. A wrong condition hides differences, a missing one yields
+// examples that cannot occur. Conditions on the form of packets are wellFormedConditions.
 //
-// Packets of established connections do not traverse NAT chains, nor do packets that arrive on lo
-// and have traversed output. These packets exist; the evaluation handles them (enterNAT).
-func constraints() []constraint {
-	return []constraint{
-		{
-			fact: LoopbackTraversedOutput,
-			hook: rules.Prerouting,
-			impossible: []rules.Match{
-				rules.MatchInterface{Names: []rules.InterfaceName{{Name: loopback}}},
-			},
-		},
-		{
-			fact: SocketsAfterPrerouting,
-			hook: rules.Prerouting,
-			impossible: []rules.Match{
-				rules.MatchOwner{IDs: []rules.IDRange{{Last: math.MaxUint32}}},
-			},
-		},
-		{
-			fact:       LoopbackSourceIsDropped,
-			hook:       rules.Prerouting,
-			impossible: []rules.Match{addresses(rules.Source, loopbackIPv4)},
-		},
-		{
-			fact:       IPv6LoopbackIsDroppedEarly,
-			hook:       rules.Prerouting,
-			impossible: []rules.Match{addresses(rules.Source, loopbackIPv6)},
-		},
-		{
-			fact:       IPv6LoopbackIsDroppedEarly,
-			hook:       rules.Prerouting,
-			impossible: []rules.Match{addresses(rules.Destination, loopbackIPv6)},
-		},
-		{
-			fact:       MulticastSourceIsDropped,
-			hook:       rules.Prerouting,
-			impossible: []rules.Match{addresses(rules.Source, multicastIPv4)},
-		},
-		{
-			fact:       MulticastSourceIsDropped,
-			hook:       rules.Prerouting,
-			impossible: []rules.Match{addresses(rules.Source, multicastIPv6)},
-		},
+// The following packets do exist. A local process can send from a foreign address (IP_TRANSPARENT,
+// IP_HDRINCL), to 127.0.0.1 over eth0 and to other hosts over lo (SO_BINDTODEVICE). A packet
+// without a socket may begin a connection (sockets of the kernel). A packet may have a mark when it
+// arrives (tc, an ingress chain). A connection that counts as new may have a mark (saved for an
+// earlier packet). A new TCP connection may begin without SYN (nf_conntrack_tcp_loose). A packet
+// for 127.0.0.1 may arrive on eth0: unless the rules redirect it, routing drops it as martian, but
+// only after the rules. Packets of established connections do not traverse NAT chains, nor do
+// packets that arrive on lo and have traversed output, but they exist: see enterNAT.
+func impossibleAtPrerouting() []rules.Match {
+	return []rules.Match{
+		// LoopbackTraversedOutput
+		rules.MatchInterface{Names: []rules.InterfaceName{{Name: loopback}}},
+		// SocketsAfterPrerouting
+		rules.MatchOwner{IDs: []rules.IDRange{{Last: math.MaxUint32}}},
+		// LoopbackSourceIsDropped
+		addresses(rules.Source, loopbackIPv4),
+		// IPv6LoopbackIsDroppedEarly
+		addresses(rules.Source, loopbackIPv6),
+		addresses(rules.Destination, loopbackIPv6),
+		// MulticastSourceIsDropped
+		addresses(rules.Source, multicastIPv4),
+		addresses(rules.Source, multicastIPv6),
 	}
 }
 
@@ -113,20 +77,15 @@ func (s *space) possible() set {
 		return s.domain
 	}
 	conditions := s.wellFormedConditions()
-	for _, c := range constraints() {
-		if c.hook != s.hook {
-			continue
+	if s.hook == rules.Prerouting {
+		for _, m := range impossibleAtPrerouting() {
+			conditions = append(conditions, s.not(s.matchSet(m, &view{xtables: true})))
 		}
-		impossible := all
-		for _, m := range c.impossible {
-			impossible = s.and(impossible, s.matchSet(m, &view{xtables: true}))
-		}
-		conditions = append(conditions, s.not(impossible))
 	}
-	if s.excludesFormerScopes() {
+	if s.excludesDeprecated() {
 		// A redirection drops packets to these addresses, because no interface has an address of
 		// their scope.
-		for _, prefix := range formerScopes {
+		for _, prefix := range deprecatedPrefixes {
 			conditions = append(conditions,
 				s.not(s.matchSet(addresses(rules.Destination, prefix), &view{})))
 		}
@@ -149,35 +108,28 @@ func (s *space) intersection(conditions []set) set {
 	return packets
 }
 
-// formerScopes are the prefixes of IPv6 addresses with a scope that is no longer used:
-// IPv4-compatible and site-local addresses.
-var formerScopes = [...]string{"::/96", "fec0::/10"}
-
-// hasFormerScope reports whether the address is in one of the formerScopes.
-func hasFormerScope(a netip.Addr) bool {
-	for _, prefix := range formerScopes {
-		if netip.MustParsePrefix(prefix).Contains(a) {
-			return true
-		}
-	}
-	return false
+// isDeprecated reports whether the address is in one of the deprecatedPrefixes.
+func isDeprecated(a netip.Addr) bool {
+	return slices.ContainsFunc(deprecatedPrefixes[:], func(prefix string) bool {
+		return netip.MustParsePrefix(prefix).Contains(a)
+	})
 }
 
-// excludesFormerScopes reports whether the space excludes packets to addresses of former scopes,
-// because it has only packets whose interface has an address (see possible).
-func (s *space) excludesFormerScopes() bool {
+// excludesDeprecated reports whether the space excludes packets to deprecated addresses, because it
+// has only packets whose interface has an address (see possible).
+func (s *space) excludesDeprecated() bool {
 	return s.single == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting &&
 		s.withoutAddress == none
 }
 
-// exist reports whether at least one of the packets can exist.
-func (s *space) exist(packets set) bool {
+// anyPossible reports whether at least one of the packets can exist.
+func (s *space) anyPossible(packets set) bool {
 	return packets != none && s.intersects(packets, s.possible())
 }
 
 // wellFormedConditions returns sets whose intersection contains the well-formed packets. Fields
 // that do not exist for the packet's protocol or state are 0, and values are in the range of the
-// field. A condition "if a, then b" is the set s.or(s.not(a), b).
+// field.
 func (s *space) wellFormedConditions() []set {
 	isZero := func(fields ...field) set {
 		packets := all
@@ -186,20 +138,20 @@ func (s *space) wellFormedConditions() []set {
 		}
 		return packets
 	}
-	hasAll := func(bits rules.Status) set {
-		return s.maskedEquals(status, uint32(bits), uint32(bits))
-	}
 	first, later := s.is(state, number(rules.New)), s.is(state, number(laterNew))
 	// notNew contains the bits that new connections do not have, notFirst the bits that connections
-	// do not have when their first packet enters.
+	// do not have when their first packet enters, and ofEstablished the bits that established
+	// connections have.
 	const notNew = rules.StatusSeenReply | rules.StatusAssured
 	const notFirst = notNew | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
+	const ofEstablished = uint32(rules.StatusSeenReply | rules.StatusConfirmed)
 	conditions := []set{
 		s.within(state, []span{{last: number(laterNew)}}),
 		s.or(s.withPorts, isZero(sourcePort, destinationPort)),
 		s.or(s.tcp, isZero(flags)),
 		s.or(s.isICMP, isZero(icmp)),
-		s.or(s.not(s.isICMP), s.icmpStates()),
+		s.implies(s.isICMP, s.icmpStates()),
+		// Only packets with a socket of a user have a user and a group.
 		s.or(s.hasUserSocket,
 			s.and(isZero(group), s.within(user, []span{{last: number[uint8](kernelSocketUser)}}))),
 		// Conntrack has marks, status bits and a direction only for known connections.
@@ -210,13 +162,13 @@ func (s *space) wellFormedConditions() []set {
 		s.or(allIf(s.kernelPackets), s.not(s.or(s.resets, s.hasKernelSocket))),
 		s.not(s.excluded),
 		// A new connection has no reply.
-		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(notFirst)))),
-		s.or(s.not(later),
+		s.implies(first, s.and(isZero(reply), s.maskedEquals(status, 0, uint32(notFirst)))),
+		s.implies(later,
 			s.and(isZero(reply),
 				s.maskedEquals(status, uint32(rules.StatusConfirmed),
 					uint32(notNew|rules.StatusConfirmed)))),
-		s.or(s.not(s.stateIs(rules.Established)),
-			hasAll(rules.StatusSeenReply|rules.StatusConfirmed)),
+		s.implies(s.stateIs(rules.Established),
+			s.maskedEquals(status, ofEstablished, ofEstablished)),
 		s.or(s.retranslated(), isZero(newDestination, newPort)),
 		s.or(allIf(s.translations),
 			s.maskedEquals(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
@@ -245,8 +197,8 @@ func (s *space) icmpStates() set {
 	established := s.stateIs(rules.Established)
 	ofRequests := s.or(s.stateIs(rules.New), s.and(established, s.is(reply, value{})))
 	ofReplies := s.and(established, s.bit(reply, 0))
-	return s.and(s.or(s.not(ofRequests), s.icmpTypes(requests)),
-		s.or(s.not(ofReplies), s.icmpTypes(replies)))
+	return s.and(s.implies(ofRequests, s.icmpTypes(requests)),
+		s.implies(ofReplies, s.icmpTypes(replies)))
 }
 
 // icmpTypes returns the packets with one of the ICMP types.
@@ -296,16 +248,16 @@ func (s *space) addrTypeConditions() []set {
 		} {
 			inPrefix := s.matchSet(addresses(end.side, prefix), &view{})
 			conditions = append(conditions,
-				s.or(s.not(inPrefix), s.is(end.addrType, number(addrType))))
+				s.implies(inPrefix, s.is(end.addrType, number(addrType))))
 		}
 		if s.family == rules.IPv6 {
-			hasType := s.not(s.is(end.addrType, number(rules.AddrTypeUnknown)))
+			hasNoType := s.is(end.addrType, number(rules.AddrTypeUnknown))
 			conditions = append(conditions,
-				s.or(hasType, s.is(end.address, address(netip.IPv6Unspecified()))))
+				s.implies(hasNoType, s.is(end.address, address(netip.IPv6Unspecified()))))
 		} else {
 			broadcast := s.is(end.address, address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))
 			conditions = append(conditions,
-				s.or(s.not(broadcast), s.is(end.addrType, number(rules.Broadcast))))
+				s.implies(broadcast, s.is(end.addrType, number(rules.Broadcast))))
 		}
 	}
 	return conditions

@@ -31,7 +31,7 @@ func (d *decision) compareStates(s *space, left, right *walk) {
 	// ICMP errors do not change states, and conntrack ignores packets that carry a connection.
 	ignored := s.or(s.carriesConnection(),
 		s.or(s.resets, s.and(s.isICMP, s.stateIs(rules.Related))))
-	if packets = s.minus(s.and(packets, s.connected), ignored); s.exist(packets) {
+	if packets = s.minus(s.and(packets, s.connected), ignored); s.anyPossible(packets) {
 		d.stateCause = &Undecided{
 			Text: "the states of connections, which differ because conntrack sees this packet " +
 				"on one side only or in another zone",

@@ -73,7 +73,7 @@ func retrackedVariable(zone uint16, condition string) variable {
 func (s *space) redirectsToLoopback() set {
 	packets := all
 	if s.family == rules.IPv6 {
-		scoped := append([]string{linkLocalIPv6, multicastIPv6}, formerScopes[:]...)
+		scoped := append([]string{linkLocalIPv6, multicastIPv6}, deprecatedPrefixes[:]...)
 		for _, prefix := range scoped {
 			packets = s.minus(packets, s.matchSet(addresses(rules.Destination, prefix), &view{}))
 		}

@@ -174,6 +174,9 @@ func (d *diagrams) or(a, b set) set { return d.not(d.and(d.not(a), d.not(b))) }
 // minus returns the packets of a that are not in b.
 func (d *diagrams) minus(a, b set) set { return d.and(a, d.not(b)) }
 
+// implies returns the packets that are in b or not in a.
+func (d *diagrams) implies(a, b set) set { return d.not(d.minus(a, b)) }
+
 // xor returns the packets that are in exactly one of the sets.
 func (d *diagrams) xor(a, b set) set { return d.ifElse(a, d.not(b), b) }
 

@@ -143,8 +143,9 @@ func (s *space) withoutRedirectAddress(p rules.Packet) set {
 			text: "whether the interface has an address of the scope of " + to.String(),
 		})
 	}
-	// No interface has an address of a former scope (ipv6_addr_scope in net/ipv6/addrconf_core.c).
-	return allIf(hasFormerScope(to))
+	// No interface has an address of the scope of deprecated addresses (ipv6_addr_scope in
+	// net/ipv6/addrconf_core.c).
+	return allIf(isDeprecated(to))
 }
 
 // icmpOf returns the protocol of control messages of a family.

@@ -157,7 +157,7 @@ func (s *space) sameUpdates(left, right *stateUpdates) bool {
 	}
 	for _, key := range left.writes.keys {
 		s.meter.step()
-		if s.exist(s.xor(left.writes.sets[key], right.writes.sets[key])) {
+		if s.anyPossible(s.xor(left.writes.sets[key], right.writes.sets[key])) {
 			return false
 		}
 	}
@@ -166,7 +166,7 @@ func (s *space) sameUpdates(left, right *stateUpdates) bool {
 			s.meter.step()
 			both := s.and(left.conditions.sets[key[0]], right.conditions.sets[key[0]])
 			l, r := left.writesBefore.sets[key], right.writesBefore.sets[key]
-			if s.exist(s.and(both, s.xor(l, r))) {
+			if s.anyPossible(s.and(both, s.xor(l, r))) {
 				return false
 			}
 		}

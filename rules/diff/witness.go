@@ -132,7 +132,7 @@ func (c *choice) narrow(to set) bool {
 func (s *space) choose(packets set) [fieldCount]value {
 	var chosen [fieldCount]value
 	c := choice{s, packets, s.possible()}
-	if !s.exist(packets) {
+	if !s.anyPossible(packets) {
 		return chosen
 	}
 	for _, f := range choiceOrder {
