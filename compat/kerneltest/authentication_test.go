@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestOnlyLegacySkipsAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped: for a
+// TestOnlyLegacySkipsAuthenticationHeaders verifies the fact AuthenticationHeaderIsSkipped: for a
 // packet with an authentication header, rules of ip6tables-legacy compare the protocol of the data
 // after the header, and other rules compare the protocol number of the header itself.
 func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster. If the master connection is
+// TestHelpersAffectNAT verifies the fact ExpectationFollowsMaster. If the master connection is
 // translated, a connection that a conntrack helper expects is translated in the same way, and
 // traverses no NAT chain. Otherwise the expected connection traverses the NAT chains.
 func TestHelpersAffectNAT(t *testing.T) {

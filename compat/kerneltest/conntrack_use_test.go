@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestNATChainsNeedConntrack verifies diff.NATNeedsConntrack: packets traverse a NAT chain only if
-// a rule makes the kernel track connections of their family. The policy of the test's NAT chain
+// TestNATChainsNeedConntrack verifies the fact NATNeedsConntrack: packets traverse a NAT chain only
+// if a rule makes the kernel track connections of their family. The policy of the test's NAT chain
 // drops packets. The model predicts the same as the kernel, or reports the packet as undecided.
 func TestNATChainsNeedConntrack(t *testing.T) {
 	const natChain = "chain n {\ntype nat hook output priority -100; policy drop;\n%s\n}\n"

@@ -3,7 +3,6 @@ package kerneltest_test
 import (
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // redirectionFacts returns facts about the destinations of redirections.
@@ -13,53 +12,53 @@ func redirectionFacts() (list factList) {
 		base("nat", "prerouting", "-100"),
 		"meta l4proto tcp redirect to :15006",
 	}))
-	list.add(diff.RedirectTakesFirstAddress,
+	list.add("RedirectTakesFirstAddress",
 		"a redirection goes to the first address of the interface",
 		redirect,
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
 		"to 10.244.1.5:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectWithoutAddressDrops,
+	list.add("RedirectWithoutAddressDrops",
 		"a redirection on an interface without an address drops the packet",
 		redirect,
 		in("eth2", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"), "dropped",
 	)
-	list.add(diff.RedirectTakesFirstAddress, "a redirection of IPv6 goes to the address added last",
+	list.add("RedirectTakesFirstAddress", "a redirection of IPv6 goes to the address added last",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"),
 		"to [fd00:1::2]:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectMatchesScope, "a redirection of a packet to ::6 drops the packet",
+	list.add("RedirectMatchesScope", "a redirection of a packet to ::6 drops the packet",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[::6]:80"), "dropped",
 	)
-	list.add(diff.RedirectMatchesScope,
+	list.add("RedirectMatchesScope",
 		"a redirection of a packet to a link-local address goes to such an address",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fe80::1]:80"),
 		"to [fe80::5]:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectWithoutAddressDrops,
+	list.add("RedirectWithoutAddressDrops",
 		"a redirection of IPv6 on an interface without an address drops the packet",
 		redirect6,
 		in("eth2", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"), "dropped",
 	)
-	list.add(diff.RedirectMatchesScope,
+	list.add("RedirectMatchesScope",
 		"a redirection of a packet to a site-local address drops the packet",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fec0::1]:80"), "dropped",
 	)
-	list.add(diff.RedirectTakesFirstAddress, "a redirection without a port keeps the port",
+	list.add("RedirectTakesFirstAddress", "a redirection without a port keeps the port",
 		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
 		"to 10.244.1.5:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectTakesFirstAddress, "a redirection of ICMP goes to the first address",
+	list.add("RedirectTakesFirstAddress", "a redirection of ICMP goes to the first address",
 		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.1.2.3:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectTakesFirstAddress,
+	list.add("RedirectTakesFirstAddress",
 		"a redirection of protocol 253 goes to the first address",
 		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", 253, "10.9.9.9:0", "10.1.2.3:0"),
@@ -75,7 +74,7 @@ func redirectionFacts() (list factList) {
 			"to 127.0.0.1:90 mark 0x9 connection mark 0x0 zone 0",
 		},
 	} {
-		list.add(diff.PortInRangeIsKept,
+		list.add("PortInRangeIsKept",
 			"a redirection to a range of ports "+c.name,
 			kerneltest.Ruleset{
 				xtables(legacy, "nat", "OUTPUT -p tcp -j REDIRECT --to-ports 90-443"),
@@ -86,7 +85,7 @@ func redirectionFacts() (list factList) {
 			out(0, rules.TCP, "10.244.1.5:1000", c.to), c.want,
 		)
 	}
-	list.add(diff.RedirectAtOutputIsLoopback, "a redirection of ICMP at output goes to 127.0.0.1",
+	list.add("RedirectAtOutputIsLoopback", "a redirection of ICMP at output goes to 127.0.0.1",
 		rulesetOf(xtables(legacy, "nat", "OUTPUT -j REDIRECT")),
 		out(0, rules.ICMP, "10.244.1.5:0", "10.9.9.9:0"),
 		"to 127.0.0.1:0 mark 0x0 rerouted connection mark 0x0 zone 0",
@@ -98,26 +97,26 @@ func redirectionFacts() (list factList) {
 // packets on lo.
 func natFacts() (list factList) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
-		list.add(diff.ErrorsSkipNAT, string(p)+": ICMP errors do not enter NAT",
+		list.add("ErrorsSkipNAT", string(p)+": ICMP errors do not enter NAT",
 			rulesetOf(xtables(p, "nat", "PREROUTING -j MARK --set-mark 9")),
 			with(in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), related),
 			"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 		)
 	}
-	list.add(diff.ErrorsSkipNAT, "nft: ICMP errors do not enter NAT",
+	list.add("ErrorsSkipNAT", "nft: ICMP errors do not enter NAT",
 		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "prerouting", "-100") + " policy drop;",
 		})),
 		with(in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), related),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.ErrorsSkipNAT, "nft: echo requests enter NAT",
+	list.add("ErrorsSkipNAT", "nft: echo requests enter NAT",
 		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "prerouting", "-100") + " policy drop;",
 		})),
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), "dropped",
 	)
-	list.add(diff.NATDecidesOnce,
+	list.add("NATDecidesOnce",
 		"nft: the first packet of a connection, sent again, does not enter NAT",
 		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "prerouting", "-100") + " policy drop;",
@@ -126,21 +125,21 @@ func natFacts() (list factList) {
 		"to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	for _, to := range []string{"10.0.2.8", "10.0.2.8-10.0.2.9"} {
-		list.add(diff.OtherFamilyFailsMatch, "nft: NAT to "+to+" does not change an IPv6 packet",
+		list.add("OtherFamilyFailsMatch", "nft: NAT to "+to+" does not change an IPv6 packet",
 			rulesetOf(chains(rules.Inet, []string{
 				base("nat", "postrouting", "100") + " policy drop;", "snat ip to " + to,
 			})),
 			out(0, rules.TCP, "[fd00:10:244:1::5]:1000", "[2001:db8::9]:80"), "dropped",
 		)
 	}
-	list.add(diff.UntrackedSkipsNAT, "nft: invalid packets do not enter NAT",
+	list.add("UntrackedSkipsNAT", "nft: invalid packets do not enter NAT",
 		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "prerouting", "-100") + " policy drop;",
 		})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
 	)
-	list.add(diff.UntrackedSkipsNAT, "nft: untracked packets do not enter NAT",
+	list.add("UntrackedSkipsNAT", "nft: untracked packets do not enter NAT",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{rawNFT, "notrack"},
@@ -149,7 +148,7 @@ func natFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 untracked",
 	)
-	list.add(diff.NATDecidesOnce,
+	list.add("NATDecidesOnce",
 		"a packet that was redirected at output does not enter NAT at prerouting",
 		rulesetOf(
 			chains(rules.Inet,
@@ -160,14 +159,14 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.NATDecidesOnce, "a packet to lo does not enter NAT at prerouting",
+	list.add("NATDecidesOnce", "a packet to lo does not enter NAT at prerouting",
 		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "prerouting", "-100") + " policy drop;",
 		})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NATDecidesOnce,
+	list.add("NATDecidesOnce",
 		"a packet to lo does not enter NAT at prerouting, with a NAT chain at output",
 		rulesetOf(
 			chains(rules.Inet,
@@ -178,7 +177,7 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection,
+	list.add("LoopbackKeepsConnection",
 		"an untracked packet to lo is still untracked at prerouting",
 		rulesetOf(
 			chains(rules.Inet,
@@ -188,7 +187,7 @@ func natFacts() (list factList) {
 		),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), "to 10.1.2.3:80 mark 0x0 untracked",
 	)
-	list.add(diff.LoopbackKeepsConnection, "an invalid packet to lo is still invalid at prerouting",
+	list.add("LoopbackKeepsConnection", "an invalid packet to lo is still invalid at prerouting",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-150"), "ct state invalid meta mark set 9"},
@@ -199,24 +198,24 @@ func natFacts() (list factList) {
 		}),
 		"to 10.1.2.3:80 mark 0x9",
 	)
-	list.add(diff.LoopbackKeepsConnection,
+	list.add("LoopbackKeepsConnection",
 		"a zone has no effect on a packet on lo that has a connection",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection, "in raw on lo the connection exists",
+	list.add("LoopbackKeepsConnection", "in raw on lo the connection exists",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct state new meta mark set 9"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection,
+	list.add("LoopbackKeepsConnection",
 		"notrack has no effect on a packet on lo that has a connection",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "notrack"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection,
+	list.add("LoopbackKeepsConnection",
 		"in raw on lo, after a zone at output, the connection exists",
 		rulesetOf(
 			xtables(legacy, "raw",
@@ -228,7 +227,7 @@ func natFacts() (list factList) {
 			func(p *rules.Packet) { p.ConntrackMark = 7 }),
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x7 zone 5",
 	)
-	list.add(diff.LoopbackKeepsConnection,
+	list.add("LoopbackKeepsConnection",
 		"in raw on lo, after a zone and a redirection at output, the status is DNAT",
 		rulesetOf(
 			xtables(legacy, "raw",
@@ -240,7 +239,7 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 5",
 	)
-	list.add(diff.LoopbackConfirms,
+	list.add("LoopbackConfirms",
 		"on lo the connection of a new packet is confirmed at prerouting",
 		rulesetOf(
 			xtables(legacy, "raw",
@@ -249,7 +248,7 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackConfirms, "at output the connection of a new packet is not confirmed",
+	list.add("LoopbackConfirms", "at output the connection of a new packet is not confirmed",
 		rulesetOf(xtables(legacy, "mangle",
 			"OUTPUT -m conntrack --ctstatus CONFIRMED -j MARK --set-mark 9")),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
@@ -260,7 +259,7 @@ func natFacts() (list factList) {
 
 // natOrderFacts returns facts about the order of NAT chains.
 func natOrderFacts() (list factList) {
-	list.add(diff.FirstNATMapping, "the first NAT chain that translates determines the destination",
+	list.add("FirstNATMapping", "the first NAT chain that translates determines the destination",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta l4proto tcp redirect to :15001"},
@@ -270,7 +269,7 @@ func natOrderFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.FirstNATMapping, "a NAT chain after one that accepts still runs",
+	list.add("FirstNATMapping", "a NAT chain after one that accepts still runs",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta l4proto tcp redirect to :15001"},
@@ -280,7 +279,7 @@ func natOrderFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.FirstNATMapping, "a NAT chain after one that translates does not run",
+	list.add("FirstNATMapping", "a NAT chain after one that translates does not run",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta mark set 9"},
@@ -290,7 +289,7 @@ func natOrderFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.NATRunsTogether,
+	list.add("NATRunsTogether",
 		"a NAT chain at priority 0 runs before a filter chain at priority -50",
 		rulesetOf(
 			chains(rules.Inet,

@@ -5,12 +5,11 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // routeFacts returns facts about interfaces and about routes that a mark or a translation changes.
 func routeFacts() (list factList) {
-	list.add(diff.LinkLocalKeepsInterface,
+	list.add("LinkLocalKeepsInterface",
 		"a mark does not reroute an IPv6 packet to a link-local address",
 		rulesetOf(chains(rules.Inet, []string{
 			base("route", "output", "-150"), "meta mark set 0x539",
@@ -18,7 +17,7 @@ func routeFacts() (list factList) {
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[fe80::9]:80"),
 		"to [fe80::9]:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "a mark reroutes an IPv6 packet to a global address",
+	list.add("MarkChangeReroutes", "a mark reroutes an IPv6 packet to a global address",
 		rulesetOf(chains(rules.Inet, []string{
 			base("route", "output", "-150"), "meta mark set 0x539",
 		})),
@@ -32,7 +31,7 @@ func routeFacts() (list factList) {
 			"-p tcp --syn -j TCPMSS --set-mss 9": "", "-j CHECKSUM --checksum-fill": "",
 			"-j CLASSIFY --set-class 1:1": "",
 		} {
-			list.add(diff.HeaderChangeReroutes,
+			list.add("HeaderChangeReroutes",
 				fmt.Sprintf("%s: a marked packet whose header is changed by %s", p, target),
 				rulesetOf(
 					xtables(p, "raw", "OUTPUT -j MARK --set-mark 0x539"),
@@ -40,7 +39,7 @@ func routeFacts() (list factList) {
 				),
 				outgoing, "to 10.9.9.9:80 mark 0x539"+rerouted+" connection mark 0x0 zone 0",
 			)
-			list.add(diff.HeaderChangeReroutes,
+			list.add("HeaderChangeReroutes",
 				fmt.Sprintf("%s: a packet whose header is changed by %s", p, target),
 				rulesetOf(
 					xtables(p, "mangle", "OUTPUT "+target, "OUTPUT -j CONNMARK --set-mark 9"),
@@ -55,7 +54,7 @@ func routeFacts() (list factList) {
 		"-j TOS --set-tos 4":          "mark 0x539 rerouted untracked",
 		"-j CLASSIFY --set-class 1:1": "mark 0x539 untracked",
 	} {
-		list.add(diff.CopiesAreRoutedToTheGateway,
+		list.add("CopiesAreRoutedToTheGateway",
 			"a copy whose mark leads to lo, but whose gateway leads to eth0, with "+target,
 			rulesetOf(xtables(legacy, "mangle", "OUTPUT "+target)),
 			markedCopy, "to 10.9.9.9:80 "+end,
@@ -68,7 +67,7 @@ func routeFacts() (list factList) {
 		for mark, end := range map[string]string{
 			"0x539": "mark 0x539" + rerouted, "0x0": "mark 0x0",
 		} {
-			list.add(diff.HeaderChangeReroutes,
+			list.add("HeaderChangeReroutes",
 				fmt.Sprintf("nft: a packet with mark %s whose header is changed by %s", mark,
 					statement),
 				rulesetOf(
@@ -81,7 +80,7 @@ func routeFacts() (list factList) {
 			)
 		}
 	}
-	list.add(diff.OutputSeesFirstInterface,
+	list.add("OutputSeesFirstInterface",
 		"a packet that is redirected at output keeps its interface in later chains",
 		rulesetOf(
 			chains(rules.Inet,
@@ -91,7 +90,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.OutputSeesFirstInterface,
+	list.add("OutputSeesFirstInterface",
 		"a packet that is translated at output to a local address keeps its interface",
 		rulesetOf(
 			chains(rules.Inet,
@@ -101,7 +100,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 10.1.2.3:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.DNATAtOutputReroutes,
+	list.add("DNATAtOutputReroutes",
 		"a packet that is translated at output to another host is routed after output",
 		rulesetOf(
 			chains(rules.Inet,
@@ -111,25 +110,25 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 10.0.2.2:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in mangle reroutes the packet",
+	list.add("MarkChangeReroutes", "legacy: a mark in mangle reroutes the packet",
 		rulesetOf(
 			xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "filter", "OUTPUT -o eth0 -j MARK --set-mark 9"),
 		),
 		outgoing, "to 10.9.9.9:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does not reroute the packet",
+	list.add("MarkChangeReroutes", "legacy: a mark in raw does not reroute the packet",
 		rulesetOf(xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539")),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: mangle changes a mark from raw and reroutes the packet",
+	list.add("MarkChangeReroutes", "legacy: mangle changes a mark from raw and reroutes the packet",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x538"),
 			xtables(legacy, "mangle", "OUTPUT -j MARK --or-mark 1"),
 		),
 		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.DNATAtOutputReroutes,
+	list.add("DNATAtOutputReroutes",
 		"legacy: a mark in raw and a translation to another host reroute the packet",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
@@ -137,7 +136,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 10.0.2.2:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.DNATAtOutputReroutes,
+	list.add("DNATAtOutputReroutes",
 		"legacy: a mark in raw and a translation of the port do not reroute the packet",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
@@ -145,7 +144,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 10.9.9.9:81 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.DNATAtOutputReroutes,
+	list.add("DNATAtOutputReroutes",
 		"a translation reroutes the packet by its current mark, not by a later one",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
@@ -154,23 +153,23 @@ func routeFacts() (list factList) {
 		)),
 		outgoing, "to 10.0.2.2:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in filter does not reroute the packet",
+	list.add("MarkChangeReroutes", "legacy: a mark in filter does not reroute the packet",
 		rulesetOf(xtables(legacy, "filter", "OUTPUT -j MARK --set-mark 0x539")),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: a mark in a filter chain does not reroute the packet",
+	list.add("MarkChangeReroutes", "nft: a mark in a filter chain does not reroute the packet",
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "output", "-150"), "meta mark set 0x539",
 		})),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain reroutes the packet",
+	list.add("MarkChangeReroutes", "nft: a mark in a route chain reroutes the packet",
 		rulesetOf(chains(rules.Inet, []string{
 			base("route", "output", "-150"), "meta mark set 0x539",
 		})),
 		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes,
+	list.add("MarkChangeReroutes",
 		"nft: a mark set in a route chain and cleared in a filter chain reroutes the packet",
 		rulesetOf(
 			chains(rules.Inet,
@@ -180,7 +179,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 10.9.9.9:80 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: the last of two route chains determines the route",
+	list.add("MarkChangeReroutes", "nft: the last of two route chains determines the route",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -189,7 +188,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes,
+	list.add("MarkChangeReroutes",
 		"nft: a mark set before a route chain that changes nothing does not reroute the packet",
 		rulesetOf(
 			chains(rules.Inet,
@@ -199,7 +198,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectAtOutputIsLoopback, "nft: a rerouted packet is redirected to 127.0.0.1",
+	list.add("RedirectAtOutputIsLoopback", "nft: a rerouted packet is redirected to 127.0.0.1",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -208,7 +207,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 127.0.0.1:15001 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: a rerouted packet enters prerouting",
+	list.add("MarkChangeReroutes", "nft: a rerouted packet enters prerouting",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -217,7 +216,7 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "dropped",
 	)
-	list.add(diff.NATDecidesOnce, "nft: a rerouted packet does not enter NAT at prerouting",
+	list.add("NATDecidesOnce", "nft: a rerouted packet does not enter NAT at prerouting",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -227,14 +226,14 @@ func routeFacts() (list factList) {
 		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	bound := with(outgoing, func(p *rules.Packet) { p.Bound, p.OutInterface = true, "eth1" })
-	list.add(diff.BoundSocketKeepsInterface,
+	list.add("BoundSocketKeepsInterface",
 		"a packet that is redirected at output leaves by the interface of its bound socket",
 		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001",
 		})),
 		bound, "to 127.0.0.1:15001 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.BoundSocketKeepsInterface,
+	list.add("BoundSocketKeepsInterface",
 		"a packet that is translated to a loopback address leaves by the interface of its "+
 			"bound socket",
 		rulesetOf(chains(rules.Inet,
@@ -247,7 +246,7 @@ func routeFacts() (list factList) {
 		{"[::]:0", "dropped"},
 		{"[2001:db8::1]:0", "to [2001:db8::10]:0 mark 0x0 connection mark 0x0 zone 0"},
 	} {
-		list.add(diff.OnlyUnspecifiedIsTypeUnspec, "nft: the type of the source "+c.source,
+		list.add("OnlyUnspecifiedIsTypeUnspec", "nft: the type of the source "+c.source,
 			rulesetOf(chains(rules.Inet, []string{
 				base("filter", "output", "0"), "fib saddr type unspec drop",
 			})),
@@ -263,7 +262,7 @@ func routeFacts() (list factList) {
 		if c.to[0] == '[' {
 			from = "[fd00:10:244:1::5]:40000"
 		}
-		list.add(diff.UnspecifiedAddressIsReplaced,
+		list.add("UnspecifiedAddressIsReplaced",
 			"a packet of a socket bound to lo to "+c.to+", with mark "+c.mark,
 			rulesetOf(chains(rules.Inet, []string{
 				base("route", "output", "-150"), "meta mark set " + c.mark,
@@ -281,7 +280,7 @@ func routeFacts() (list factList) {
 		},
 		{"7", "::1", "to [::1]:8080 mark 0x7 connection mark 0x0 zone 0"},
 	} {
-		list.add(diff.UnspecifiedAddressIsReplaced,
+		list.add("UnspecifiedAddressIsReplaced",
 			"a packet of a socket bound to lo to [::] is translated to "+c.to+", with mark "+c.mark,
 			rulesetOf(chains(rules.Inet, []string{
 				base("nat", "output", "-100"), "meta mark set " + c.mark, "dnat ip6 to " + c.to,
@@ -290,7 +289,7 @@ func routeFacts() (list factList) {
 				func(p *rules.Packet) { p.Bound, p.OutInterface = true, "lo" }), c.want,
 		)
 	}
-	list.add(diff.BoundSocketKeepsInterface,
+	list.add("BoundSocketKeepsInterface",
 		"a mark does not route a packet of a bound socket to this host",
 		rulesetOf(chains(rules.Inet, []string{
 			base("route", "output", "-150"), "meta mark set 0x539",
@@ -308,30 +307,30 @@ func routeFacts() (list factList) {
 		table.Name = "m"
 		return rulesetOf(table, dropsOnLoopback)
 	}
-	list.add(diff.SelectedInterfaceIsNotKept,
+	list.add("SelectedInterfaceIsNotKept",
 		"a packet whose sender selected lo leaves the pod if its mark changes",
 		marks("route"), selects("lo"), "to 10.9.9.9:80 mark 0x1 away from lo connection mark 0x0 zone 0",
 	)
-	list.add(diff.SelectedInterfaceIsNotKept,
+	list.add("SelectedInterfaceIsNotKept",
 		"a packet whose sender selected lo arrives there if a filter chain changes its mark",
 		marks("filter"), selects("lo"), "dropped",
 	)
-	list.add(diff.SelectedInterfaceIsNotKept,
+	list.add("SelectedInterfaceIsNotKept",
 		"a packet whose sender selected lo arrives there if its mark does not change",
 		rulesetOf(dropsOnLoopback), selects("lo"), "dropped",
 	)
-	list.add(diff.SelectedInterfaceIsNotKept,
+	list.add("SelectedInterfaceIsNotKept",
 		"a packet whose sender selected another interface is routed by its mark",
 		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		selects("eth1"), "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	marked := with(outgoing, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
-	list.add(diff.MarkChangeReroutesLoopback,
+	list.add("MarkChangeReroutesLoopback",
 		"a packet that its mark routes to lo leaves the pod if mangle sets another mark",
 		rulesetOf(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
 		marked, "to 10.9.9.9:80 mark 0x1 away from lo connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutesLoopback,
+	list.add("MarkChangeReroutesLoopback",
 		"a packet that its mark routes to lo stays there if a filter chain sets another mark",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("filter", "output", "-150"), "meta mark set 1"},
@@ -339,7 +338,7 @@ func routeFacts() (list factList) {
 		)),
 		marked, "to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackTraversedOutput, "a packet to lo passes output first",
+	list.add("LoopbackTraversedOutput", "a packet to lo passes output first",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("filter", "output", "-150"), "meta mark set 1"},
 			[]string{mangleNFT, `iifname "lo" meta mark 1 meta mark set 9`},
@@ -350,7 +349,7 @@ func routeFacts() (list factList) {
 	toItself := out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80")
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		name := string(p)
-		list.add(diff.LoopbackPassesPostrouting,
+		list.add("LoopbackPassesPostrouting",
 			name+": a mark set at postrouting is visible at prerouting",
 			rulesetOf(xtables(p, "mangle",
 				"POSTROUTING -o lo -j MARK --set-mark 1",
@@ -362,7 +361,7 @@ func routeFacts() (list factList) {
 		)
 	}
 	list = append(list, factTest{
-		fact: diff.NATMappingPersists,
+		fact: "NATMappingPersists",
 		name: "a packet of a redirected connection is redirected without matching the redirection",
 		ruleset: rulesetOf(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001",
@@ -374,7 +373,7 @@ func routeFacts() (list factList) {
 		want:        "to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	})
 	list = append(list, factTest{
-		fact: diff.NATMappingPersists,
+		fact: "NATMappingPersists",
 		name: "the destination of a redirected connection has the type local after NAT only",
 		ruleset: rulesetOf(chains(
 			rules.Inet,

@@ -3,13 +3,14 @@ package kerneltest_test
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // chains returns an nft table. Each list contains the declaration and the rules of a chain.
@@ -94,9 +95,9 @@ func related(p *rules.Packet) {
 	}
 }
 
-// A factTest demonstrates a fact of package diff. It states how the kernel treats a packet.
+// A factTest tests a fact of package diff: it states how the kernel treats a packet.
 type factTest struct {
-	fact      diff.Fact
+	fact      string // the name of the fact in FACTS.md
 	name      string
 	ruleset   kerneltest.Ruleset
 	listeners bool           // whether the TProxyListeners are open
@@ -130,7 +131,7 @@ type factList []factTest
 
 // add appends a fact about a packet that is sent while listeners are open.
 func (list *factList) add(
-	fact diff.Fact, name string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
+	fact, name string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
 ) {
 	*list = append(*list, factTest{
 		fact: fact, name: name, ruleset: ruleset, listeners: true, packet: p, want: want,
@@ -211,40 +212,49 @@ func TestKernelFacts(t *testing.T) {
 	}
 }
 
-// TestEachFactHasAKernelTest verifies that each fact that decisions rely on is tested against
-// the kernel.
+// TestEachFactHasAKernelTest verifies that the facts of FACTS.md and the facts that have a test
+// against the kernel are the same.
 func TestEachFactHasAKernelTest(t *testing.T) {
-	tested := map[diff.Fact]bool{
-		diff.ConntrackPriorityTies:         true, // TestOrderAtConntracksPriorityFollowsRegistration
-		diff.InvalidIsTrackedAgain:         true, // TestInvalidPacketIsTrackedAgain
-		diff.ClosedSocketHasCgroup:         true, // TestClosedSocketHasCgroup
-		diff.NATPriorityTies:               true, // TestOrderAtNATsPriorityFollowsRegistration
-		diff.ExpectationFollowsMaster:      true, // TestHelpersAffectNAT
-		diff.AuthenticationHeaderIsSkipped: true, // TestOnlyLegacySkipsAuthenticationHeaders
-		diff.ConntrackSeesDropped:          true, // TestStatesAfterDroppedPackets
-		diff.ConntrackReassembles:          true, // TestRulesMatchFragmentsUnlessTheKernelReassembles
-		diff.UntrackedNotReassembled:       true, // TestRulesMatchFragmentsUnlessTheKernelReassembles
-		diff.ResetHasConnection:            true, // TestResetOfARuleHasTheConnection
-		diff.ErrorHasConnection:            true, // TestICMPErrorOfARuleHasTheConnection
-		diff.NATDropsRedirects:             true, // TestNATDropsICMPRedirectsOfTranslatedConnections
-		diff.ICMPStateFollowsType:          true, // TestStatesOfICMPMessagesFollowTheirTypes
-		diff.CopyHasConnection:             true, // TestMulticastCopyHasConnection
-		diff.KernelSocketHasNoOwner:        true, // TestOwnerMatchesOfKernelSockets
-		diff.NATNeedsConntrack:             true, // TestNATChainsNeedConntrack
-		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyDependentValues of package nft
-		diff.TProxyNeedsLocalRoute:         true, // TestDelivers of package route
+	tested := map[string]bool{
+		"ConntrackPriorityTies":         true, // TestOrderAtConntracksPriorityFollowsRegistration
+		"InvalidIsTrackedAgain":         true, // TestInvalidPacketIsTrackedAgain
+		"ClosedSocketHasCgroup":         true, // TestClosedSocketHasCgroup
+		"NATPriorityTies":               true, // TestOrderAtNATsPriorityFollowsRegistration
+		"ExpectationFollowsMaster":      true, // TestHelpersAffectNAT
+		"AuthenticationHeaderIsSkipped": true, // TestOnlyLegacySkipsAuthenticationHeaders
+		"ConntrackSeesDropped":          true, // TestStatesAfterDroppedPackets
+		"ConntrackReassembles":          true, // TestRulesMatchFragmentsUnlessTheKernelReassembles
+		"UntrackedNotReassembled":       true, // TestRulesMatchFragmentsUnlessTheKernelReassembles
+		"ResetHasConnection":            true, // TestResetOfARuleHasTheConnection
+		"ErrorHasConnection":            true, // TestICMPErrorOfARuleHasTheConnection
+		"NATDropsRedirects":             true, // TestNATDropsICMPRedirectsOfTranslatedConnections
+		"ICMPStateFollowsType":          true, // TestStatesOfICMPMessagesFollowTheirTypes
+		"CopyHasConnection":             true, // TestMulticastCopyHasConnection
+		"KernelSocketHasNoOwner":        true, // TestOwnerMatchesOfKernelSockets
+		"NATNeedsConntrack":             true, // TestNATChainsNeedConntrack
+		"NATSetsStatus":                 true, // TestRulesChangeOnlyDependentValues of package nft
+		"TProxyNeedsLocalRoute":         true, // TestDelivers of package route
 	}
 	for _, f := range facts() {
 		tested[f.fact] = true
 	}
 	for _, a := range arrivals {
-		if !a.arrives && a.fact != 0 {
+		if !a.arrives && a.fact != "" {
 			tested[a.fact] = true
 		}
 	}
-	for _, f := range diff.Facts() {
-		if !tested[f] {
-			t.Errorf("no kernel test for %s: %s", f.Name(), f)
+	page, err := os.ReadFile("../../rules/diff/FACTS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| ([A-Z]\w+) \| .*$`).FindAllStringSubmatch(string(page), -1)
+	for _, row := range rows {
+		if !tested[row[1]] {
+			t.Errorf("no kernel test for %s", row[0])
 		}
+		delete(tested, row[1])
+	}
+	for name := range tested {
+		t.Errorf("a test names the fact %s, which FACTS.md does not list", name)
 	}
 }

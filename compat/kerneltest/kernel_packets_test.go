@@ -62,7 +62,7 @@ func TestResetOfARuleHasTheConnection(t *testing.T) {
 	}
 }
 
-// TestICMPErrorOfARuleHasTheConnection verifies diff.ErrorHasConnection: the ICMP error that a
+// TestICMPErrorOfARuleHasTheConnection verifies the fact ErrorHasConnection: the ICMP error that a
 // reject rule sends about the first packet of a connection belongs to this connection, although
 // conntrack does not contain the connection yet.
 func TestICMPErrorOfARuleHasTheConnection(t *testing.T) {
@@ -111,8 +111,8 @@ func TestICMPErrorOfARuleHasTheConnection(t *testing.T) {
 	}
 }
 
-// TestNATDropsICMPRedirectsOfTranslatedConnections verifies diff.NATDropsRedirects for the redirect
-// of a translated connection, which is dropped, and of an untranslated one, which is not.
+// TestNATDropsICMPRedirectsOfTranslatedConnections verifies the fact NATDropsRedirects for the
+// redirect of a translated connection, which is dropped, and of an untranslated one, which is not.
 func TestNATDropsICMPRedirectsOfTranslatedConnections(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, `table ip a {
@@ -270,9 +270,9 @@ func loopBack(c *net.UDPConn) error {
 	return errors.Join(err, setErr)
 }
 
-// TestOwnerMatchesOfKernelSockets verifies diff.KernelSocketHasNoOwner: a reset that the TCP stack
-// sends has a socket without an owner. Each rule that matches the reset sets another bit of the
-// reset's mark.
+// TestOwnerMatchesOfKernelSockets verifies the fact KernelSocketHasNoOwner: a reset that the TCP
+// stack sends has a socket without an owner. Each rule that matches the reset sets another bit of
+// the reset's mark.
 func TestOwnerMatchesOfKernelSockets(t *testing.T) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		t.Run(string(p), func(t *testing.T) {
@@ -363,8 +363,9 @@ func parsed(t *testing.T, text string) rules.Packet {
 	return p
 }
 
-// TestStatesOfICMPMessagesFollowTheirTypes verifies diff.ICMPStateFollowsType. It sends a message
-// of each ICMP type twice, each time from a new socket. The kernel answers some of the messages.
+// TestStatesOfICMPMessagesFollowTheirTypes verifies the fact ICMPStateFollowsType. It sends a
+// message of each ICMP type twice, each time from a new socket. The kernel answers some of the
+// messages.
 func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 	for _, tc := range []struct{ family, network, address, protocol, requests, answers string }{
 		{"ip", "ip4:1", "127.0.0.1", "icmp", "8, 13, 15, 17", "0, 14, 16, 18"},

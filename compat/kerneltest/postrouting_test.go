@@ -50,7 +50,7 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 }
 
 // TestLaterPacketsHaveTheTranslatedSource verifies that NAT translates the source of later packets
-// of a connection before the chains after its priority (diff.NATMappingPersists), and that package
+// of a connection before the chains after its priority (NATMappingPersists), and that package
 // diff does not assume the original source in these chains.
 func TestLaterPacketsHaveTheTranslatedSource(t *testing.T) {
 	const reads = "ip saddr 127.0.0.5 meta l4proto udp counter meta mark set 7\n"

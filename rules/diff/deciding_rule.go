@@ -229,7 +229,7 @@ func reasonWithoutRule(t rules.Trace, p outcomePart) string {
 	if n := len(t.Passes); text == "" && t.Outcome.Dropped && n > 0 {
 		if steps := t.Passes[n-1].Steps; len(steps) > 0 &&
 			slices.ContainsFunc(steps[len(steps)-1].Rule().Actions, translates) {
-			text = RedirectWithoutAddressDrops.String() + ": " + steps[len(steps)-1].String()
+			text = string(RedirectWithoutAddressDrops) + ": " + steps[len(steps)-1].String()
 		}
 	}
 	if isDrop := p.name == outcomeParts[0].name; text == "" && t.Outcome.Dropped && !isDrop {

@@ -12,10 +12,10 @@
 // chain.go, evaluator.go, action.go, change.go), which works on sets of packets. Explain runs it in
 // the space of one packet, where a set is full or empty unless it depends on unknowns; Decide runs
 // it in the space of all packets. The kernel's behavior that does not depend on the rules is mainly
-// in walk.go, walk_nat.go, route.go, view.go and target.go. Each such behavior is a named fact with
-// its place in the kernel's source (facts.go, FACTS.md). A name in parentheses in a comment, such
-// as (NATDecidesOnce), is the fact that the code implements. Package compat/kerneltest tests each
-// fact with the kernel, and compares the outcomes of random rulesets and packets with the kernel.
+// in walk.go, walk_nat.go, route.go, view.go and target.go. FACTS.md gives each such behavior a
+// name and its place in the kernel's source. A name in parentheses in a comment, such as
+// (NATDecidesOnce), is the fact that the code implements. Package compat/kerneltest tests each fact
+// with the kernel, and compares the outcomes of random rulesets and packets with the kernel.
 //
 // # Sets of packets
 //

@@ -71,7 +71,7 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 	}
 	for _, fact := range natSkipFacts {
 		if cases, ok := b.skipped[fact]; ok && x.holds(cases) && b.position.chain.Chain.HasEffect() {
-			addNote("is not run: "+fact.String(), false)
+			addNote("is not run: "+string(fact), false)
 		}
 	}
 	for _, c := range b.calls {
@@ -92,7 +92,7 @@ func (x *explanation) addDroppedICMPRedirect(p *rules.Pass) {
 	if c := natChain(x.rs, x.family); c.Chain != nil { // nil if only the other side has a NAT chain
 		p.Notes = append(p.Notes, rules.Note{
 			Chain: c, Before: len(p.Steps), Drops: true,
-			Text: "is a reason to drop the packet: " + NATDropsRedirects.String(),
+			Text: "is a reason to drop the packet: " + string(NATDropsRedirects),
 		})
 	}
 }

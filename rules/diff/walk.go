@@ -10,7 +10,7 @@ import (
 
 // A walk evaluates a ruleset for packets of a space in the order of the kernel: for one packet
 // ([Explain]) or for all ([Decide]). A name in parentheses in a comment, such as
-// (HooksRunByPriority), is a [Fact].
+// (HooksRunByPriority), is a fact of FACTS.md.
 type walk struct {
 	*space
 	rs *rules.Ruleset
