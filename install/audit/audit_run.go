@@ -239,14 +239,14 @@ func (r *auditRun) compare(ns Namespace) (found compat.Comparison, err error) {
 	if err != nil {
 		return found, err
 	}
+	backend, snapshot := r.desired.backend, compat.Snapshot{}
 	if last.netns == r.sandbox.ID && last.redirection == r.desired.redirection {
+		backend, snapshot = last.found.Backend, last.found.Snapshot
 		if r.countsPackets() {
-			last.found.Snapshot.Generation = 0 // makes CheckSince read the rules
+			snapshot.Generation = 0 // makes Check read the rules
 		}
-		found, err = ns.CheckSince(last.found, rs)
-	} else {
-		found, err = ns.Check(r.desired.backend, rs)
 	}
+	found, err = ns.Check(backend, rs, snapshot)
 	if err == nil && len(found.Differences) == 0 {
 		r.lastEqual = lastEqual{r.sandbox.ID, r.desired.redirection, found}
 		r.readCounters(found.Packets)

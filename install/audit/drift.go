@@ -147,7 +147,7 @@ func (r *auditRun) apply(
 		r.counters.restart()
 		r.mu.Unlock()
 	}
-	found, err = ns.Check(applied.Backend, rs)
+	found, err = ns.Check(applied.Backend, rs, compat.Snapshot{})
 	isApplied := found.Backend == applied.Backend && len(found.Differences) == 0
 	if repairErr != nil && !isApplied {
 		return nil, repairErr // the rules may be in the same backend as before

@@ -454,7 +454,10 @@ func TestWithoutAudit(t *testing.T) {
 func TestEqualRulesAreOnlyCheckedForChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
-		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
+			s.generation = 7
+		})
 		advance(10 * time.Minute) // ten audits
 		if s.checked < 9 || s.checkedSince != s.checked-1 {
 			t.Errorf("compared %d times, of which %d by checking for changes; want all but the first",

@@ -148,11 +148,16 @@ func (s *fakeNamespace) EndConnections(rules.Ruleset, established.Options) (esta
 
 func (s *fakeNamespace) Istio() ([]string, error) { return s.istio, s.istioErr }
 
-func (s *fakeNamespace) Check(backend compat.BackendName, want rules.Ruleset) (compat.Comparison, error) {
+func (s *fakeNamespace) Check(
+	backend compat.BackendName, want rules.Ruleset, last compat.Snapshot,
+) (compat.Comparison, error) {
 	time.Sleep(s.checkTime)
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
 	s.checked++
+	if last.Generation != 0 {
+		s.checkedSince++
+	}
 	s.env.used += s.checkTime
 	if s.checkErr != nil {
 		return compat.Comparison{}, s.checkErr
@@ -172,13 +177,6 @@ func (s *fakeNamespace) Check(backend compat.BackendName, want rules.Ruleset) (c
 		c.Packets = rules.PacketsByRule(want, got)
 	}
 	return c, nil
-}
-
-func (s *fakeNamespace) CheckSince(last compat.Comparison, want rules.Ruleset) (compat.Comparison, error) {
-	s.env.mu.Lock()
-	s.checkedSince++
-	s.env.mu.Unlock()
-	return s.Check(last.Backend, want)
 }
 
 func (s *fakeNamespace) Repair(

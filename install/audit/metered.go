@@ -62,16 +62,11 @@ func (m meteredNamespace) Addresses() ([]netip.Addr, error) {
 	return m.Namespace.Addresses()
 }
 
-func (m meteredNamespace) Check(b compat.BackendName, rs rules.Ruleset) (compat.Comparison, error) {
-	defer m.exclusively()()
-	return m.Namespace.Check(b, rs)
-}
-
-func (m meteredNamespace) CheckSince(
-	last compat.Comparison, rs rules.Ruleset,
+func (m meteredNamespace) Check(
+	b compat.BackendName, rs rules.Ruleset, last compat.Snapshot,
 ) (compat.Comparison, error) {
 	defer m.exclusively()()
-	return m.Namespace.CheckSince(last, rs)
+	return m.Namespace.Check(b, rs, last)
 }
 
 func (m meteredNamespace) Repair(

@@ -46,20 +46,14 @@ func (n namespace) NS() *netns.NS                    { return n.ns }
 func (n namespace) Close() error                     { return n.ns.Close() }
 func (n namespace) Addresses() ([]netip.Addr, error) { return route.Addresses(n.ns) }
 
-func (n namespace) Check(backend compat.BackendName, rs rules.Ruleset) (compat.Comparison, error) {
+func (n namespace) Check(
+	backend compat.BackendName, rs rules.Ruleset, last compat.Snapshot,
+) (compat.Comparison, error) {
 	b, err := compat.Choose(backend)
 	if err != nil {
 		return compat.Comparison{}, err
 	}
-	return b.Check(n.ns, rs, compat.Snapshot{})
-}
-
-func (n namespace) CheckSince(last compat.Comparison, rs rules.Ruleset) (compat.Comparison, error) {
-	b, err := compat.Choose(last.Backend)
-	if err != nil {
-		return compat.Comparison{}, err
-	}
-	return b.Check(n.ns, rs, last.Snapshot)
+	return b.Check(n.ns, rs, last)
 }
 
 func (n namespace) Repair(

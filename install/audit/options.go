@@ -130,9 +130,8 @@ type Namespace interface {
 	NS() *netns.NS
 	// Addresses returns the addresses of its interfaces; see [route.Addresses].
 	Addresses() ([]netip.Addr, error)
-	// Check, CheckSince and Repair call the backend; see [compat.Backend].
-	Check(compat.BackendName, rules.Ruleset) (compat.Comparison, error)
-	CheckSince(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
+	// Check and Repair call Check and Apply of the backend; see [compat.Backend].
+	Check(compat.BackendName, rules.Ruleset, compat.Snapshot) (compat.Comparison, error)
 	Repair(compat.BackendName, rules.Ruleset, compat.Comparison) (compat.Result, error)
 	// HasNoRules reports whether no backend contains a Sluice rule.
 	HasNoRules() (bool, error)

@@ -94,8 +94,8 @@ type fakeNamespace struct {
 	applied       int                // calls of Repair
 	repairedWith  compat.Comparison  // the argument of the last Repair
 	searched      int                // calls of HasNoRules
-	checked       int                // calls of Check and CheckSince
-	checkedSince  int                // calls of CheckSince
+	checked       int                // calls of Check
+	checkedSince  int                // calls of Check with a generation
 	checkErr      error              // the error of Check
 	inspected     int                // calls of Foreign that inspected the rules
 	generation    uint32             // generation of nftables that Check returns

@@ -16,7 +16,7 @@
 // [Ambient], and [AmbientParameters] returns the [rules.Ambient].
 //
 // The package is pure: apart from the function passed to [WithNamespace], it makes no system call
-// and no request. Its own [Pod] type has the few fields that matter, and encoding/json fills it from
-// the API server's answer. All functions are safe for concurrent use while their arguments are not
-// changed.
+// and no request. Its own [Pod] type has the few fields that matter, and encoding/json fills it
+// from the API server's answer. All functions are safe for concurrent use while their arguments are
+// not changed.
 package decide
