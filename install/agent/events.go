@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/install/notify"
 )
 
 // A problemEvent is an event about a problem of the node.
@@ -46,9 +47,9 @@ type nodeEvents struct {
 	send func(context.Context, cluster.Event) error
 	node string
 	log  *zap.Logger
-	wake chan struct{} // the problems may have changed
+	wake notify.Channel // the problems may have changed
 	// retryNow ends the pause after a failure.
-	retryNow chan struct{}
+	retryNow notify.Channel
 	settle   time.Duration // settleTime, except in tests
 
 	mu       sync.Mutex
@@ -70,8 +71,8 @@ func newNodeEvents(
 	send func(context.Context, cluster.Event) error, nodeName string, log *zap.Logger,
 ) *nodeEvents {
 	return &nodeEvents{
-		send: send, node: nodeName, log: log, wake: make(chan struct{}, 1),
-		retryNow: make(chan struct{}, 1), settle: settleTime,
+		send: send, node: nodeName, log: log, wake: notify.New(),
+		retryNow: notify.New(), settle: settleTime,
 		reported: map[string]int{},
 	}
 }
@@ -92,20 +93,12 @@ func (ne *nodeEvents) set(current []problemEvent, ready bool) {
 	}
 	ne.current, ne.since, ne.ready = current, since, ready
 	ne.mu.Unlock()
-	notify(ne.wake)
+	ne.wake.Notify()
 }
 
 // retry sends pending events without waiting for the end of the pause, because the API server
 // accepts requests again.
-func (ne *nodeEvents) retry() { notify(ne.retryNow) }
-
-// notify wakes the receiver of a channel with a buffer for one element.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (ne *nodeEvents) retry() { ne.retryNow.Notify() }
 
 // notePast reports a problem once. It is for problems that have already ended, and for a problem
 // that ends this process. Equal problems, and problems with the same reason if there are too many,
@@ -114,7 +107,7 @@ func (ne *nodeEvents) notePast(p problemEvent) {
 	p.count = max(1, p.count)
 	ne.mu.Lock()
 	defer ne.mu.Unlock()
-	defer notify(ne.wake)
+	defer ne.wake.Notify()
 	for i := range slices.Backward(ne.past) {
 		last := &ne.past[i]
 		if last.reason == p.reason && (last.message == p.message || len(ne.past) >= maxPast) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/notify"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 )
 
@@ -27,7 +28,7 @@ const (
 // sandboxes of any number of pods.
 type locator struct {
 	auditor *Auditor
-	wake    chan struct{} // buffered; receives a value when a search is requested
+	wake    notify.Channel // a search is requested
 
 	mu sync.Mutex
 	// pending contains the pods whose sandboxes are requested, by their UIDs in the API server.
@@ -36,7 +37,7 @@ type locator struct {
 }
 
 func newLocator(a *Auditor) *locator {
-	return &locator{auditor: a, wake: make(chan struct{}, 1), pending: map[string]sandbox.Pod{}}
+	return &locator{auditor: a, wake: notify.New(), pending: map[string]sandbox.Pod{}}
 }
 
 // request queues a search for the sandbox of the pod with the UID in the API server. The pod is
@@ -45,10 +46,7 @@ func (l *locator) request(uid string, p sandbox.Pod) {
 	l.mu.Lock()
 	l.pending[uid] = p
 	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Notify()
 }
 
 // run searches for the requested sandboxes until the context ends.

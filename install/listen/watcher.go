@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/dirwatch"
+	"github.com/sluice-mesh/sluice/install/notify"
 )
 
 const (
@@ -23,19 +24,14 @@ const (
 // A socketWatcher determines the times at which the socket is checked.
 type socketWatcher struct {
 	watch     *dirwatch.Watch
-	changed   chan struct{} // buffered; the directory has changed
-	unwatched bool          // changes are not reported
-	interval  time.Duration // watchedInterval, except in tests
+	changed   notify.Channel // the directory has changed
+	unwatched bool           // changes are not reported
+	interval  time.Duration  // watchedInterval, except in tests
 }
 
 func newSocketWatcher(socket string) *socketWatcher {
-	w := &socketWatcher{changed: make(chan struct{}, 1), interval: watchedInterval}
-	w.watch = dirwatch.New(func() {
-		select {
-		case w.changed <- struct{}{}:
-		default:
-		}
-	}, filepath.Dir(socket))
+	w := &socketWatcher{changed: notify.New(), interval: watchedInterval}
+	w.watch = dirwatch.New(w.changed.Notify, filepath.Dir(socket))
 	return w
 }
 

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/install/notify"
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // A Node keeps a Kubernetes node in its desired state. Its methods are safe for concurrent use.
 type Node struct {
 	now  func() time.Time
-	wake chan struct{}
+	wake notify.Channel
 
 	mu       sync.Mutex // guards settings and status
 	settings Settings
@@ -54,19 +55,14 @@ func New(s Settings, o Options) (*Node, error) {
 		o.Now = time.Now
 	}
 	return &Node{
-		now: o.Now, wake: make(chan struct{}, 1), settings: s,
+		now: o.Now, wake: notify.New(), settings: s,
 		executables: newExecutables(s.CNIBinDir), conflicts: newConflicts(),
 		invalidFiles: invalidFiles{}, totals: Totals{FailedWrites: map[string]uint64{}},
 	}, nil
 }
 
 // Wake triggers a reconciliation of [Node.Run].
-func (n *Node) Wake() {
-	select {
-	case n.wake <- struct{}{}:
-	default: // a reconciliation is already requested
-	}
-}
+func (n *Node) Wake() { n.wake.Notify() }
 
 // Status returns the result of the last reconciliation.
 func (n *Node) Status() Status {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/apiclient"
+	"github.com/sluice-mesh/sluice/install/notify"
 	"github.com/sluice-mesh/sluice/plugin/file"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -65,7 +66,7 @@ type Publisher struct {
 	renewAt time.Time
 	checkAt time.Time
 
-	checkRequested chan struct{} // buffered; see Check
+	checkRequested notify.Channel // see Check
 
 	mu     sync.Mutex
 	status Status
@@ -76,17 +77,12 @@ func New(o Options) *Publisher {
 	o.Mode = cmp.Or(o.Mode, 0o600)
 	o.Lifetime = cmp.Or(o.Lifetime, defaultLifetime)
 	o.CheckInterval = cmp.Or(o.CheckInterval, defaultCheck)
-	return &Publisher{options: o, checkRequested: make(chan struct{}, 1)}
+	return &Publisher{options: o, checkRequested: notify.New()}
 }
 
 // Check makes Run check the published token immediately, and replace it if it is rejected. It does
 // not block.
-func (p *Publisher) Check() {
-	select {
-	case p.checkRequested <- struct{}{}:
-	default:
-	}
-}
+func (p *Publisher) Check() { p.checkRequested.Notify() }
 
 // Status returns the current status.
 func (p *Publisher) Status() Status {

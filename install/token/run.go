@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/dirwatch"
+	"github.com/sluice-mesh/sluice/install/notify"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 // Run publishes and renews the kubeconfig until the context ends. Failed attempts are repeated with
 // increasing delays; see [Publisher.Status]. The kubeconfig remains after Run.
 func (p *Publisher) Run(ctx context.Context) {
-	changed := make(chan struct{}, 1)
+	changed := notify.New()
 	watch := p.options.watch(changed)
 	defer watch.Close()
 	backoff := initialBackoff
@@ -70,17 +71,12 @@ func (p *Publisher) sleep(ctx context.Context, wait time.Duration, changed <-cha
 
 // watch returns a watch of the directories of the files, because files are replaced and not written
 // in place.
-func (o *Options) watch(changed chan<- struct{}) *dirwatch.Watch {
+func (o *Options) watch(changed notify.Channel) *dirwatch.Watch {
 	var dirs []string
 	for _, path := range []string{o.TokenFile, o.CAFile, o.Kubeconfig} {
 		if path != "" {
 			dirs = append(dirs, filepath.Dir(path))
 		}
 	}
-	return dirwatch.New(func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}, dirs...)
+	return dirwatch.New(changed.Notify, dirs...)
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sluice-mesh/sluice/install/notify"
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 )
 
@@ -27,8 +28,8 @@ type connection struct {
 	version zds.Version
 	since   time.Time
 	log     *zap.Logger
-	// wake is buffered. It wakes write if the queue has grown or a message has been acknowledged.
-	wake chan struct{}
+	// wake wakes write if the queue has grown or a message has been acknowledged.
+	wake notify.Channel
 
 	synced         bool              // the snapshot has been acknowledged
 	queue          []string          // UIDs of the pods whose state must be sent
@@ -122,7 +123,7 @@ func (s *Server) connect(conn *net.UnixConn, pid int32, version zds.Version) *co
 	c := &connection{
 		server: s, conn: conn, id: s.lastID, pid: pid, version: version, since: time.Now(),
 		log:     s.log.With(zap.Uint64("connection", s.lastID), zap.Int32("pid", pid)),
-		wake:    make(chan struct{}, 1),
+		wake:    notify.New(),
 		results: map[string]result{},
 	}
 	c.queue = slices.Sorted(maps.Keys(s.pods))
@@ -156,15 +157,7 @@ func (c *connection) enqueue(uid string) {
 	if !slices.Contains(c.queue, uid) {
 		c.queue = append(c.queue, uid)
 	}
-	c.signal()
-}
-
-// signal wakes write.
-func (c *connection) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Notify()
 }
 
 // isPending reports whether the state of a pod must be sent, or was sent and is not acknowledged.
@@ -311,7 +304,7 @@ func (c *connection) acknowledge(text string) error {
 	default:
 		c.results[r.uid] = result{pod: r.pod, err: text, keep: r.keep}
 	}
-	c.signal()
+	c.wake.Notify()
 	s.notify(r.uid)
 	return nil
 }

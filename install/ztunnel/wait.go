@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-mesh/sluice/install/notify"
 )
 
 var (
@@ -24,7 +26,7 @@ var (
 // A waiter is a call of Add or Remove that waits for the acknowledgement of a pod.
 type waiter struct {
 	uid  string
-	wake chan struct{} // buffered
+	wake notify.Channel
 }
 
 // wait returns nil when done returns true. It returns an error when done returns one, or when ctx
@@ -33,7 +35,7 @@ func (s *Server) wait(
 	ctx context.Context, pod, uid string, done func() (bool, error),
 ) error {
 	start := time.Now()
-	w := &waiter{uid: uid, wake: make(chan struct{}, 1)}
+	w := &waiter{uid: uid, wake: notify.New()}
 	s.waiters[w] = struct{}{}
 	defer delete(s.waiters, w)
 	for {
@@ -62,10 +64,7 @@ func (s *Server) wait(
 func (s *Server) notify(uid string) {
 	for w := range s.waiters {
 		if uid == "" || w.uid == uid {
-			select {
-			case w.wake <- struct{}{}:
-			default:
-			}
+			w.wake.Notify()
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/apiclient"
+	"github.com/sluice-mesh/sluice/install/notify"
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
@@ -60,7 +61,7 @@ type Status struct {
 // [Monitor.RecordResponse] to the client of the API server. It is safe for concurrent use.
 type Monitor struct {
 	options Options
-	wake    chan struct{}
+	wake    notify.Channel
 	begin   time.Time // when the monitor was created
 
 	mu       sync.Mutex
@@ -77,7 +78,7 @@ func New(o Options) *Monitor {
 	if o.ReplacementTimeout == 0 {
 		o.ReplacementTimeout = defaultReplacementTimeout
 	}
-	return &Monitor{options: o, wake: make(chan struct{}, 1), begin: time.Now()}
+	return &Monitor{options: o, wake: notify.New(), begin: time.Now()}
 }
 
 // Status returns the current status.
@@ -156,10 +157,7 @@ func (m *Monitor) setState(rejected string, problem error) {
 	if !isChanged {
 		return
 	}
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	m.wake.Notify()
 	m.report()
 }
 
