@@ -25,13 +25,15 @@ type RawSocket struct {
 // readRawSockets returns the packet sockets and raw IP sockets of the thread's namespace, without
 // their processes.
 func readRawSockets() ([]RawSocket, error) {
+	const uidColumn = 7
 	var sockets []RawSocket
 	for _, file := range []struct {
-		name       string
-		packet     bool
-		uid, inode int // columns
-	}{{"packet", true, 7, 8}, {"raw", false, 7, 9}, {"raw6", false, 7, 9}} {
-		text, err := os.ReadFile("/proc/thread-self/net/" + file.name)
+		name        string
+		packet      bool
+		inodeColumn int
+	}{{"packet", true, 8}, {"raw", false, 9}, {"raw6", false, 9}} {
+		path := "/proc/thread-self/net/" + file.name
+		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the kernel has no such sockets
 		}
@@ -40,15 +42,15 @@ func readRawSockets() ([]RawSocket, error) {
 		}
 		for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 			columns := strings.Fields(line)
-			if i == 0 || len(columns) <= file.inode {
+			if i == 0 || len(columns) <= file.inodeColumn {
 				continue // the first line contains the names of the columns
 			}
-			uid, err := strconv.ParseUint(columns[file.uid], 10, 32)
+			uid, err := strconv.ParseUint(columns[uidColumn], 10, 32)
 			if err != nil {
-				return sockets, fmt.Errorf("%s: line %d: %w", file.name, i+1, err)
+				return sockets, fmt.Errorf("%s: line %d: %w", path, i+1, err)
 			}
 			sockets = append(sockets, RawSocket{
-				Packet: file.packet, UID: uint32(uid), inode: columns[file.inode],
+				Packet: file.packet, UID: uint32(uid), inode: columns[file.inodeColumn],
 			})
 		}
 	}
