@@ -72,10 +72,9 @@ func DefaultAmbient() Ambient {
 // invalid parameters.
 func (a *Ambient) Validate() error {
 	var faults Faults
-	check := faults.check
-	checkProbeSources(check, a.ProbeSourceIPv4, a.ProbeSourceIPv6)
-	checkInterfaces(check, "RerouteInterfaces", a.RerouteInterfaces)
-	checkDeviations(check, a.Without)
+	faults.checkProbeSources(a.ProbeSourceIPv4, a.ProbeSourceIPv6)
+	faults.checkInterfaces("RerouteInterfaces", a.RerouteInterfaces)
+	faults.checkDeviations(a.Without)
 	return faults.orNil()
 }
 

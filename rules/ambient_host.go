@@ -52,7 +52,7 @@ func DefaultAmbientHost() AmbientHost {
 func (h *AmbientHost) Validate() error {
 	var faults Faults
 	check := faults.check
-	checkProbeSources(check, h.ProbeSourceIPv4, h.ProbeSourceIPv6)
+	faults.checkProbeSources(h.ProbeSourceIPv4, h.ProbeSourceIPv6)
 	for _, a := range h.Pods {
 		check(isUnicast(a) && a.Zone() == "", "Pods", a, "the address of a pod")
 	}
@@ -62,7 +62,7 @@ func (h *AmbientHost) Validate() error {
 		check(k.Level > 0 && hasLevelOfPath && (k.Path != "" || k.ID != 0), "Kubelet", k,
 			"a cgroup with a Path, an ID or both, and the Level of the Path")
 	}
-	checkDeviations(check, h.Without)
+	faults.checkDeviations(h.Without)
 	return faults.orNil()
 }
 
@@ -175,10 +175,10 @@ func isUnicast(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast()
 }
 
-// checkProbeSources records a fault for each invalid source address of probes.
-func checkProbeSources(check checker, ipv4, ipv6 netip.Addr) {
-	check(AllowsProbeSourceIPv4(ipv4), "ProbeSourceIPv4", ipv4, AllowedProbeSourceIPv4)
-	check(AllowsProbeSourceIPv6(ipv6), "ProbeSourceIPv6", ipv6, AllowedProbeSourceIPv6)
+// checkProbeSources appends a fault for each invalid source address of probes.
+func (f *Faults) checkProbeSources(ipv4, ipv6 netip.Addr) {
+	f.check(AllowsProbeSourceIPv4(ipv4), "ProbeSourceIPv4", ipv4, AllowedProbeSourceIPv4)
+	f.check(AllowsProbeSourceIPv6(ipv6), "ProbeSourceIPv6", ipv6, AllowedProbeSourceIPv6)
 }
 
 // oneAddress returns the range of one address.

@@ -52,14 +52,14 @@ func (r *Redirect) Validate() error {
 			"TProxyRouteTable", r.TProxyRouteTable,
 			"1-4294967295 except 253 to 255, which are the kernel's own tables")
 	}
-	checkRanges(check, "ProxyUIDs", r.ProxyUIDs)
-	checkRanges(check, "ProxyGIDs", r.ProxyGIDs)
-	checkRanges(check, "InboundPorts", r.InboundPorts.Ports)
-	checkRanges(check, "InboundExcludePorts", r.InboundExcludePorts)
-	checkRanges(check, "OutboundPorts", r.OutboundPorts)
-	checkRanges(check, "OutboundExcludePorts", r.OutboundExcludePorts)
-	checkRanges(check, "OwnerGroups", r.OwnerGroups.IDs)
-	checkRanges(check, "OwnerGroupsExclude", r.OwnerGroupsExclude)
+	checkRanges(&faults, "ProxyUIDs", r.ProxyUIDs)
+	checkRanges(&faults, "ProxyGIDs", r.ProxyGIDs)
+	checkRanges(&faults, "InboundPorts", r.InboundPorts.Ports)
+	checkRanges(&faults, "InboundExcludePorts", r.InboundExcludePorts)
+	checkRanges(&faults, "OutboundPorts", r.OutboundPorts)
+	checkRanges(&faults, "OutboundExcludePorts", r.OutboundExcludePorts)
+	checkRanges(&faults, "OwnerGroups", r.OwnerGroups.IDs)
+	checkRanges(&faults, "OwnerGroupsExclude", r.OwnerGroupsExclude)
 	check(!r.InboundPorts.All || len(r.InboundPorts.Ports) == 0, "InboundPorts",
 		r.InboundPorts.Ports, "all ports or a list, not both")
 	check(!r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) == 0, "OutboundCIDRs",
@@ -69,20 +69,21 @@ func (r *Redirect) Validate() error {
 	check(len(r.OwnerGroups.IDs) <= MaxOwnerGroups, "OwnerGroups",
 		fmt.Sprintf("%d groups", len(r.OwnerGroups.IDs)),
 		fmt.Sprintf("at most %d, which is Istio's limit", MaxOwnerGroups))
-	checkPrefixes(check, "OutboundCIDRs", r.OutboundCIDRs.Prefixes)
-	checkPrefixes(check, "OutboundExcludeCIDRs", r.OutboundExcludeCIDRs)
-	checkInterfaces(check, "ExcludeInterfaces", r.ExcludeInterfaces)
-	checkInterfaces(check, "RerouteInterfaces", r.RerouteInterfaces)
+	faults.checkPrefixes("OutboundCIDRs", r.OutboundCIDRs.Prefixes)
+	faults.checkPrefixes("OutboundExcludeCIDRs", r.OutboundExcludeCIDRs)
+	faults.checkInterfaces("ExcludeInterfaces", r.ExcludeInterfaces)
+	faults.checkInterfaces("RerouteInterfaces", r.RerouteInterfaces)
 	check(isLoopbackCIDR(r.LoopbackCIDR), "LoopbackCIDR", r.LoopbackCIDR, allowedLoopbackCIDR)
 	for _, server := range r.DNS.Servers {
 		check(server.IsValid() && server.Zone() == "", "DNS.Servers", server,
 			"an IP address without zone")
 	}
-	checkDeviations(check, r.Without)
+	faults.checkDeviations(r.Without)
 	return faults.orNil()
 }
 
-// check appends a fault unless ok is true. It is a [checker].
+// check appends a fault unless ok is true. The conversion of the value to an interface allocates
+// memory. Therefore callers with a long list call check only for invalid elements.
 func (f *Faults) check(ok bool, field string, value any, allowed string) {
 	if !ok {
 		*f = append(*f, Fault{field, fmt.Sprintf("%q", fmt.Sprint(value)), allowed})
@@ -97,47 +98,43 @@ func (f Faults) orNil() error {
 	return f
 }
 
-// A checker records a fault unless ok is true. The conversion of the value to an interface
-// allocates memory. Therefore callers with a long list call the checker only for invalid elements.
-type checker func(ok bool, field string, value any, allowed string)
-
-// checkRanges records a fault for each range whose first number is above its last.
-func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {
+// checkRanges appends a fault for each range whose first number is above its last.
+func checkRanges[T uint16 | uint32](f *Faults, field string, ranges []Range[T]) {
 	for _, r := range ranges {
 		if r.First > r.Last {
-			check(false, field, r, "a range whose first number is not above its last")
+			f.check(false, field, r, "a range whose first number is not above its last")
 		}
 	}
 }
 
-// checkPrefixes records a fault for each invalid prefix.
-func checkPrefixes(check checker, field string, prefixes []netip.Prefix) {
+// checkPrefixes appends a fault for each invalid prefix.
+func (f *Faults) checkPrefixes(field string, prefixes []netip.Prefix) {
 	for _, p := range prefixes {
 		if !p.IsValid() {
-			check(false, field, p, "a valid prefix")
+			f.check(false, field, p, "a valid prefix")
 		}
 	}
 }
 
-// checkInterfaces records a fault for each invalid name of an interface.
-func checkInterfaces(check checker, field string, names []InterfaceName) {
+// checkInterfaces appends a fault for each invalid name of an interface.
+func (f *Faults) checkInterfaces(field string, names []InterfaceName) {
 	for _, n := range names {
 		if !validInterface(n.Name) {
-			check(false, field, n, allowedInterface)
+			f.check(false, field, n, allowedInterface)
 		}
 	}
 }
 
-// checkDeviations records a fault for each id that is not the id of a deviation.
-func checkDeviations(check checker, ids []DeviationID) {
+// checkDeviations appends a fault for each id that is not the id of a deviation.
+func (f *Faults) checkDeviations(ids []DeviationID) {
 	for _, id := range ids {
 		_, err := ParseDeviationID(string(id))
-		check(err == nil, "Without", id, "the id of a deviation")
+		f.check(err == nil, "Without", id, "the id of a deviation")
 	}
 }
 
 // allowedLoopbackCIDR describes the prefixes for which isLoopbackCIDR is true.
-const allowedLoopbackCIDR = "an IPv4 loopback prefix from /8 to /32 (127.0.0.1/32)"
+const allowedLoopbackCIDR = "an IPv4 loopback prefix from /8 to /32, such as 127.0.0.1/32"
 
 // isLoopbackCIDR reports whether all addresses of the prefix are IPv4 loopback addresses.
 func isLoopbackCIDR(p netip.Prefix) bool {
@@ -145,8 +142,9 @@ func isLoopbackCIDR(p netip.Prefix) bool {
 }
 
 // allowedInterface describes the names that parameters may contain (see validInterface).
-const allowedInterface = "the name of an interface: 1 to 15 bytes without blank, slash or colon; " +
-	"a final + or * matches all names with this prefix"
+const allowedInterface = "the name of an interface: 1 to 15 bytes, not . or .., without " +
+	"blanks, control characters, slashes, colons and quotation marks; " +
+	"one + or * at the end matches all names with this prefix"
 
 // validInterface reports whether name is the name of an interface, or a prefix without its final
 // "+" or "*". The kernel's conditions are those of dev_valid_name (net/core/dev.c). In addition, a

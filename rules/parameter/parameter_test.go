@@ -342,7 +342,7 @@ func TestInvocationReportsAllErrors(t *testing.T) {
 environment variable PROXY_UID: "root" is neither a numeric id (0-4294967294) nor an ascending range of ids
 --istio-inbound-interception-mode (-m): "NONE" is not a mode: want REDIRECT or TPROXY
 --istio-local-outbound-ports-exclude (-o): "-1" is neither a port (0-65535) nor an ascending range of ports
-environment variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "10.0.0.0/8" is not an IPv4 loopback prefix from /8 to /32 (127.0.0.1/32)`
+environment variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "10.0.0.0/8" is not an IPv4 loopback prefix from /8 to /32, such as 127.0.0.1/32`
 	if err == nil || err.Error() != want {
 		t.Errorf("the error is\n%v\nwant\n%s", err, want)
 	}
