@@ -57,6 +57,9 @@ func (o Outcome) Captured() bool {
 	return !o.Dropped && o.Undecided == "" && (o.Redirect != 0 || o.ToHost || o.TProxy != 0)
 }
 
+// HasListener reports whether the packet is assigned to a transparent listener.
+func (o Outcome) HasListener() bool { return !o.Dropped && o.Undecided == "" && o.TProxy != 0 }
+
 // Same reports whether two outcomes have equal effects. If both drop the packet, only the conntrack
 // mark and the reply are compared. An outcome that is undecided or has unknown marks is equal to
 // nothing.

@@ -87,7 +87,7 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 	isRoutedToHost := o.UnknownMarks == "" &&
 		slices.ContainsFunc(policyRuleMarks(x.rs.Routing, x.family), selectsMark)
 	switch {
-	case o.TProxy == 0 || o.Dropped || o.Undecided != "":
+	case !o.HasListener():
 		return rules.DeliveryUnknown
 	case isRoutedToHost,
 		o.Redirect != 0 || o.RedirectLast != 0 || o.ToHost, // an address of the interface

@@ -6,12 +6,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// setDelivery sets the delivery of a packet that is assigned to a transparent listener, from the
-// routes of the namespace from which the rules were read.
+// setDelivery sets the delivery of a packet that is assigned to a transparent listener. It looks up
+// the route of the packet in the namespace from which the rules were read.
 func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 	o := trace.Outcome
 	isRedirected := o.Redirect != 0 || o.ToHost // then the destination is an address of this host
-	if !hasListener(*trace) || o.UnknownMarks != "" || o.DNATAddrLast.IsValid() || isRedirected {
+	if !o.HasListener() || o.UnknownMarks != "" || o.DNATAddrLast.IsValid() || isRedirected {
 		return
 	}
 	arriving := trace.Passes[len(trace.Passes)-1].Packet
@@ -34,14 +34,14 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 		}
 		return nil
 	})
-	// An error is only a warning: the namespace may lack the interface.
+	// Only warn: the namespace may have no interface with the name that the packet states.
 	if err != nil && trace.Delivery == rules.DeliveryUnknown {
 		s.warn("%s: %v", arriving, err)
 	}
 }
 
-// warnOfRoute warns if the routes of the namespace send the packet by another interface than the
-// packet states. Rules may depend on the interface.
+// warnOfRoute warns if the namespace has a route for the packet through another interface than
+// packet.OutInterface. Rules may depend on the interface.
 func (s *system) warnOfRoute(p *parameters, packet *rules.Packet) {
 	if packet.Hook != rules.Output || packet.Bound || packet.SelectsInterface {
 		return
@@ -55,8 +55,8 @@ func (s *system) warnOfRoute(p *parameters, packet *rules.Packet) {
 	err := p.inNamespace(func(ns *netns.NS) error {
 		name, err := route.OutInterface(ns, sent)
 		if err == nil && name != "" && name != packet.OutInterface {
-			s.warn("%s: the routes of the namespace send this packet by %s: add dev %s to explain it there",
-				packet, name, name)
+			s.warn("%s: the namespace routes this packet through interface %s; to explain it for %s, "+
+				"add dev %s", packet, name, name, name)
 		}
 		return err
 	})
@@ -65,16 +65,11 @@ func (s *system) warnOfRoute(p *parameters, packet *rules.Packet) {
 	}
 }
 
-// hasListener reports whether the packet is assigned to a transparent listener.
-func hasListener(trace rules.Trace) bool {
-	return trace.Outcome.TProxy != 0 && !trace.Outcome.Dropped && trace.Outcome.Undecided == ""
-}
-
 // deliveryText returns a sentence about the delivery of the packet to the transparent listener. It
 // is empty if the packet is not assigned to a listener.
 func deliveryText(trace rules.Trace) string {
 	switch {
-	case !hasListener(trace):
+	case !trace.Outcome.HasListener():
 		return ""
 	case trace.Delivery == rules.Delivered:
 		return "Routing delivers it to this host, so the listener receives it."
@@ -87,7 +82,7 @@ func deliveryText(trace rules.Trace) string {
 
 // deliveryName returns the delivery for the JSON form.
 func deliveryName(trace rules.Trace) string {
-	if !hasListener(trace) {
+	if !trace.Outcome.HasListener() {
 		return ""
 	}
 	return [...]string{

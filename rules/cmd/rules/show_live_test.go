@@ -165,14 +165,14 @@ func TestExplainStatesWhatItAssumes(t *testing.T) {
 	}
 }
 
-// TestExplainWarnsOfAnotherInterface checks packets that the routes of the namespace send by
-// another interface than the default.
+// TestExplainWarnsOfAnotherInterface checks packets that the namespace routes through another
+// interface than the default one.
 func TestExplainWarnsOfAnotherInterface(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	within(t, pair.Pod, "ip", "route", "add", "10.9.9.8", "dev", "lo")
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pair.Pod.FD())
 	for _, row := range []struct{ packet, want string }{
-		{"out tcp 10.1.1.1:4000 > 10.9.9.8:80 uid 0", "send this packet by lo: add dev lo"},
+		{"out tcp 10.1.1.1:4000 > 10.9.9.8:80 uid 0", "routes this packet through interface lo; to explain it for lo, add dev lo"},
 		{"out tcp 10.1.1.1:4000 > 10.9.9.8:80 uid 0 dev lo", ""},
 		{fmt.Sprintf("out tcp %s:4000 > %s:80 uid 0", pair.PodIP4, pair.NeighborIP4), ""},
 		{"out tcp 10.1.1.1:4000 > 10.9.9.8:80 uid 0 bound", ""},
