@@ -158,6 +158,25 @@ func TestDecodedFormOfRulesThatNoCommandCreates(t *testing.T) {
 			writeNumbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
 				natRangeProtoSpecified)
 		}, "| anything(redir)"},
+		{"a redirection that ignores its port", func(e *encoder) {
+			e.meta(unix.NFT_META_L4PROTO)
+			e.cmp(false, []byte{unix.IPPROTO_TCP})
+			e.immediate(portBytes(80))
+			writeNumbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
+				natRangePersistent)
+		}, "meta l4proto tcp | anything(redir)"},
+		{"a redirection with an ignored port and no flags", func(e *encoder) {
+			e.meta(unix.NFT_META_L4PROTO)
+			e.cmp(false, []byte{unix.IPPROTO_TCP})
+			e.immediate(portBytes(80))
+			writeNumbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS, 0)
+		}, "meta l4proto tcp | anything(redir)"},
+		{"a masquerade that ignores its port", func(e *encoder) {
+			e.meta(unix.NFT_META_L4PROTO)
+			e.cmp(false, []byte{unix.IPPROTO_TCP})
+			e.immediate(portBytes(80))
+			writeNumbers(e, "masq", unix.NFTA_MASQ_REG_PROTO_MIN, register)
+		}, "meta l4proto tcp | translates source(masq: source)"},
 		{"tproxy applies to TCP and UDP only", func(e *encoder) {
 			e.immediate(portBytes(80))
 			writeNumbers(e, "tproxy", nftaTProxyRegPort, register)

@@ -58,6 +58,14 @@ func (d *ruleDecoder) natPorts(
 	return first, last, ok
 }
 
+// ignoresPort reports whether a redirection or a masquerade with the flags ignores its port. From
+// Linux 6.4 on, the kernel adds the flag to a redirection without flags, but not to one with other
+// flags (nft_redir_init in net/netfilter/nft_redir.c). Earlier kernels do not need the flag for a
+// redirection; nft sets it nevertheless.
+func ignoresPort(port uint16, flags uint32) bool {
+	return port != 0 && flags&natRangeProtoSpecified == 0
+}
+
 // decodeRedirect decodes the redirection to a local port.
 func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	if r, ok := d.mappedRegister(a, unix.NFTA_REDIR_REG_PROTO_MIN,
@@ -65,7 +73,8 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 		return d.decodeMapBranches(r, func(branch *ruleDecoder) error { return branch.decodeRedirect(a) })
 	}
 	first, last, ok := d.natPorts(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
-	if !ok || a.Number(unix.NFTA_REDIR_FLAGS)&^(natRangeProtoSpecified|natRangePersistent) != 0 {
+	flags := a.Number(unix.NFTA_REDIR_FLAGS)
+	if !ok || flags&^(natRangeProtoSpecified|natRangePersistent) != 0 || ignoresPort(first, flags) {
 		return errUnsupported
 	}
 	d.addAction(rules.RedirectTo{Port: first, Last: last})
@@ -117,7 +126,8 @@ func (d *ruleDecoder) sourceText(
 	const known = natRangeMapIPs | natRangeProtoSpecified | natRangeProtoRandom |
 		natRangeProtoRandomFully | natRangePersistent
 	var ok bool
-	if t.Port, t.Last, ok = d.natPorts(a, minAttr, maxAttr); !ok || flags&^known != 0 {
+	if t.Port, t.Last, ok = d.natPorts(a, minAttr, maxAttr); !ok || flags&^known != 0 ||
+		t.Kind == xt.Masquerade && ignoresPort(t.Port, flags) {
 		return ""
 	}
 	t.SetFlags(flags)
