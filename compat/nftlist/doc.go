@@ -17,8 +17,8 @@
 //   - Hours and dates, which depend on the time zone.
 //   - "fib ... oif 1", which compares with interface 1 (lo) or, in the output of nft -n, is the
 //     condition that a route exists.
-//   - Concatenations of a number in a part of a byte, such as tcp doff or ip version, in an anonymous
-//     set, for which nft lists wrong values.
+//   - Concatenations of a number in a part of a byte, such as tcp doff or ip version, in an
+//     anonymous set, for which nft lists wrong values.
 //   - In an inet table, the condition "meta nfproto" of a rule with "reject with tcp reset", "meta
 //     l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. A rule with reject
 //     is undecided for all packets, and the other rules are undecided for packets of the family

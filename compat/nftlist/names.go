@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A table contains values by name. It is not a map, because a global map would be initialized at the
-// start of every command. For the same reason, no table contains the result of a function call.
+// A table contains values by name. It is not a map, because a global map would be initialized at
+// the start of every command. For the same reason, no table contains the result of a function call.
 type table[V any] []struct {
 	name  string
 	value V

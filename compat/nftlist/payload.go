@@ -91,9 +91,9 @@ var portFields = table[headerField]{
 	{"dport", headerField{th, 2, portType}},
 }
 
-// impliedControlTypes contains the fields that only messages of one type of ICMP or ICMPv6 have, with
-// the type. nft does not list the condition that the message has this type. It lists the condition
-// for fields that messages of several types have, such as the identifier.
+// impliedControlTypes contains the fields that only messages of one type of ICMP or ICMPv6 have,
+// with the type. nft does not list the condition that the message has this type. It lists the
+// condition for fields that messages of several types have, such as the identifier.
 var impliedControlTypes = nameTable{
 	{"icmp mtu", 3},                 // ICMP_DEST_UNREACH
 	{"icmp gateway", 5},             // ICMP_REDIRECT

@@ -1,6 +1,9 @@
 package nftlist
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A token is a lexical element of a listing.
 type token struct {
@@ -22,13 +25,17 @@ const (
 	punctuation // one of { } , ;
 )
 
-func (t token) is(text string) bool { return t.kind == word && t.text == text }
+// is reports whether the token is a word or punctuation with one of the texts.
+func (t token) is(texts ...string) bool {
+	return (t.kind == word || t.kind == punctuation) && slices.Contains(texts, t.text)
+}
 
-func (t token) isPunctuation(text string) bool { return t.kind == punctuation && t.text == text }
+// opensParenthesis reports whether the token is a word that begins with a parenthesis.
+func (t token) opensParenthesis() bool { return t.kind == word && strings.HasPrefix(t.text, "(") }
 
 // isEnd reports whether the token ends a statement.
 func (t token) isEnd() bool {
-	return t.kind == newline || t.kind == endOfText || t.isPunctuation(";")
+	return t.kind == newline || t.kind == endOfText || t.is(";")
 }
 
 // A scanner splits a text into tokens.

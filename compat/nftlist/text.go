@@ -52,7 +52,7 @@ type textStatement struct {
 // isHeader reports whether the statement begins a block, and consists of the words and a name. An
 // empty word stands for any word.
 func (s textStatement) isHeader(words ...string) bool {
-	if !s.end.isPunctuation("{") || len(s.tokens) != len(words)+1 {
+	if !s.end.is("{") || len(s.tokens) != len(words)+1 {
 		return false
 	}
 	for i, w := range words {
@@ -91,14 +91,14 @@ func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 			}
 			// Older versions of nft write a comment in place of a match or target that they cannot
 			// translate.
-		case depth == 0 && (next.isEnd() || next.isPunctuation("}") || blocks && next.isPunctuation("{")):
+		case depth == 0 && (next.isEnd() || next.is("}") || blocks && next.is("{")):
 			s.end = next
 			return s, nil
 		case next.kind == newline:
 			continue
-		case next.isPunctuation("{"):
+		case next.is("{"):
 			depth++
-		case next.isPunctuation("}"):
+		case next.is("}"):
 			depth--
 		}
 		s.tokens = append(s.tokens, next)
@@ -121,9 +121,9 @@ func (t *textReader) skip() error {
 		switch next := t.scan.next(); {
 		case next.kind == endOfText:
 			return t.syntaxError(next, "} before the end of the text")
-		case next.isPunctuation("{"):
+		case next.is("{"):
 			depth++
-		case next.isPunctuation("}"):
+		case next.is("}"):
 			depth--
 		}
 	}
@@ -143,7 +143,7 @@ func (t *textReader) readTable(head textStatement) error {
 			return err
 		}
 		switch {
-		case s.end.isPunctuation("{"):
+		case s.end.is("{"):
 			err = t.readBlock(id, s)
 		case s.key() == "flags":
 			object.Flags = flagList(s.tokens[1:])
@@ -155,7 +155,7 @@ func (t *textReader) readTable(head textStatement) error {
 		if err != nil {
 			return err
 		}
-		if s.end.isPunctuation("}") {
+		if s.end.is("}") {
 			t.in.tables = append(t.in.tables, object)
 			return nil
 		}

@@ -30,7 +30,7 @@ func (t *textReader) readChain(id objectID) error {
 		if err != nil {
 			return err
 		}
-		if s.end.isPunctuation("}") {
+		if s.end.is("}") {
 			t.in.chains = append(t.in.chains, object)
 			return nil
 		}
@@ -123,17 +123,18 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 		case "counter":
 			object.Statements = []json.RawMessage{encode(map[string]any{"counter": nil})}
 		case "elements":
-			if len(s.tokens) < 3 || !s.tokens[1].is("=") || !s.tokens[2].isPunctuation("{") {
+			c := cursor{tokens: s.tokens[1:]}
+			c.expect("=")
+			if object.Elements = parseElements(&c); c.failed {
 				return t.syntaxError(s.tokens[0], "elements = { ELEMENT, ... }")
 			}
-			object.Elements = parseElements(s.tokens[2:])
 		default:
 			isKnown = isKnown && len(s.tokens) == 0
 		}
 		if s.end.kind == endOfText {
 			return t.syntaxError(s.end, "} before the end of the text")
 		}
-		if s.end.isPunctuation("}") {
+		if s.end.is("}") {
 			if isKnown {
 				t.in.sets[id] = object
 			}

@@ -5,29 +5,32 @@ import (
 	"slices"
 )
 
-// parseElements returns the elements between braces: keys of a set, or keys and values of a map. It
-// returns an unsupported expression for an element that it cannot parse.
-func parseElements(tokens []token) []json.RawMessage {
+// parseElements reads { ELEMENT, ... }. An element is a key of a set, or a key and a value of a
+// map. For an element that it cannot parse, it returns an unsupported expression.
+func parseElements(c *cursor) []json.RawMessage {
+	c.expect("{")
 	elements := []json.RawMessage{}
-	first, depth := 1, 1
-	for i := 1; i < len(tokens); i++ {
+	first, depth := 0, 1
+	for i, t := range c.tokens {
 		switch {
-		case tokens[i].isPunctuation("{"):
+		case t.is("{"):
 			depth++
-		case tokens[i].isPunctuation("}"):
+		case t.is("}"):
 			depth--
 		}
-		if depth > 0 && (depth > 1 || !tokens[i].isPunctuation(",")) {
+		if depth > 0 && (depth > 1 || !t.is(",")) {
 			continue
 		}
 		if i > first {
-			elements = append(elements, parsePair(tokens[first:i]))
+			elements = append(elements, parsePair(c.tokens[first:i]))
 		}
 		if first = i + 1; depth == 0 {
-			break
+			c.skip(first)
+			return elements
 		}
 	}
-	return elements
+	c.fail()
+	return nil
 }
 
 // parsePair returns an element: a key, or a key and a value of a map.
@@ -41,45 +44,37 @@ func parsePair(tokens []token) json.RawMessage {
 	}
 	key, data := parseKey(tokens[:colon]), tokens[colon+1:]
 	switch {
-	case len(data) == 2 && (data[0].is("jump") || data[0].is("goto")) && data[1].kind == word:
+	case len(data) == 2 && data[0].is("jump", "goto") && data[1].kind == word:
 		return encode([]any{key, map[string]any{
 			data[0].text: map[string]string{"target": data[1].text},
 		}})
-	case len(data) == 1 && isVerdict(data[0]):
+	case len(data) == 1 && data[0].is("accept", "drop", "return", "continue"):
 		return encode([]any{key, map[string]any{data[0].text: nil}})
 	}
 	return encode([]any{key, parseConcat(data)})
-}
-
-// isVerdict reports whether a token is a verdict without an argument.
-func isVerdict(t token) bool {
-	return t.is("accept") || t.is("drop") || t.is("return") || t.is("continue")
 }
 
 // parseKey returns a key with the attributes of the element that follow it: a comment, a counter,
 // and the time of its expiration.
 func parseKey(tokens []token) json.RawMessage {
 	end := slices.IndexFunc(tokens, func(t token) bool {
-		return t.is("comment") || t.is("timeout") || t.is("expires") || t.is("counter")
+		return t.is("comment", "timeout", "expires", "counter")
 	})
 	if end <= 0 {
 		return parseConcat(tokens)
 	}
 	fields := map[string]any{"val": parseConcat(tokens[:end])}
-	for rest := tokens[end:]; len(rest) > 0; {
-		size := 2
-		switch name := rest[0].text; {
-		case rest[0].kind != word:
-			return unsupportedExpression(tokens)
-		case name == "counter":
-			size, _ = parseCounter(rest)
-			fields[name] = nil
-		case name == "comment" || name == "timeout" || name == "expires":
-			fields[name] = ""
+	for c := (cursor{tokens: tokens[end:]}); len(c.tokens) > 0; {
+		switch name := c.next(); {
+		case name.is("counter"):
+			parseCounter(&c)
+			fields[name.text] = nil
+		case name.is("comment", "timeout", "expires"):
+			c.skip(1)
+			fields[name.text] = ""
 		default:
 			return unsupportedExpression(tokens)
 		}
-		rest = rest[min(size, len(rest)):]
 	}
 	return encode(map[string]any{"elem": fields})
 }

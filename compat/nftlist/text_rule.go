@@ -19,8 +19,9 @@ func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 	}
 	previous, isEnded := rest, false
 	for len(rest) > 0 {
-		size, parsed := parseStatement(rest)
-		if size == 0 || isEnded {
+		c := cursor{tokens: rest}
+		parsed := parseStatement(&c)
+		if c.failed || isEnded {
 			if isEnded || !isStart(rest[0]) && len(r.Statements) > 0 {
 				rest, r.Statements = previous, r.Statements[:len(r.Statements)-1]
 			}
@@ -28,9 +29,9 @@ func (t *textReader) readRule(id objectID, s textStatement) ruleObject {
 			t.in.recordNames(rest)
 			break
 		}
-		parsed.text = t.textOf(rest[:size])
+		parsed.text = t.textOf(rest[:len(rest)-len(c.tokens)])
 		r.Statements = append(r.Statements, parsed)
-		previous, rest = rest, rest[size:]
+		previous, rest = rest, c.tokens
 		switch parsed.kind {
 		case "accept", "drop", "return", "jump", "goto":
 			isEnded = true
@@ -48,93 +49,72 @@ func (t *textReader) textOf(tokens []token) string {
 // isStart reports whether a token always begins a statement. Such a token never belongs to the
 // preceding statement, if parseStatement supports that statement.
 func isStart(t token) bool {
-	if t.kind != word {
-		return false
-	}
-	switch t.text {
-	case "limit", "quota", "dnat", "snat", "masquerade", "reject", "queue", "dup", "fwd", "add",
-		"update", "delete", "synproxy", "flow", "xt", "jump", "goto", "log", "redirect", "tproxy",
-		"meta", "ct", "fib", "numgen", "jhash", "symhash", "socket", "osf", "rt", "ipsec", "exthdr":
-		return true
-	}
-	return isProtocol(t.text)
+	return isProtocol(t) || t.is("limit", "quota", "dnat", "snat", "masquerade", "reject", "queue",
+		"dup", "fwd", "add", "update", "delete", "synproxy", "flow", "xt", "jump", "goto", "log",
+		"redirect", "tproxy", "meta", "ct", "fib", "numgen", "jhash", "symhash", "socket", "osf", "rt",
+		"ipsec", "exthdr")
 }
 
-// parseStatement reads the first statement and returns the number of its tokens, or 0 if it cannot
-// parse the statement. The functions that it calls do the same.
-func parseStatement(tokens []token) (int, statement) {
-	first := tokens[0]
-	if first.kind != word {
-		return 0, statement{}
-	}
-	switch first.text {
+// parseStatement reads a statement.
+func parseStatement(c *cursor) statement {
+	start := *c
+	switch kind := c.word().text; kind {
 	case "accept", "drop", "return", "continue", "notrack":
-		return 1, statement{kind: first.text}
+		return statement{kind: kind}
 	case "jump", "goto":
-		if len(tokens) > 1 && tokens[1].kind == word {
-			return 2, statement{kind: first.text, body: encode(map[string]string{
-				"target": tokens[1].text,
-			})}
-		}
-		return 0, statement{}
+		return statement{kind: kind, body: encode(map[string]string{"target": c.word().text})}
 	case "counter":
-		return parseCounter(tokens)
+		return parseCounter(c)
 	case "log":
-		return parseLog(tokens)
+		return parseLog(c)
 	case "limit":
-		return parseLimit(tokens)
+		return parseLimit(c)
 	case "quota":
-		return parseQuota(tokens)
+		return parseQuota(c)
 	case "add", "update", "delete":
-		return parseSetChange(tokens)
+		return parseSetChange(c, kind)
 	case "dnat", "snat", "masquerade", "redirect", "tproxy":
-		return parseTranslation(tokens)
+		return parseTranslation(c, kind)
 	case "reject":
-		return parseReject(tokens)
-	}
-	if first.is("ct") && len(tokens) > 1 && tokens[1].is("count") {
-		return parseConnectionLimit(tokens)
-	}
-	if size, s := parseConnectionObject(tokens); size > 0 {
-		return size, s
-	}
-	size, left := parseOperand(tokens)
-	switch {
-	case size == 0 || size == len(tokens):
-		return 0, statement{}
-	case tokens[size].is("set"):
-		return parseMangle(tokens, size, left)
-	case tokens[size].is("vmap"):
-		return parseVerdictMap(tokens, size, left)
-	}
-	return parseMatch(tokens, size, left)
-}
-
-// parseVerdictMap reads KEY vmap MAP. The first size tokens are the key, which is already parsed.
-func parseVerdictMap(tokens []token, size int, key json.RawMessage) (int, statement) {
-	count, data := parseRight(tokens[size+1:])
-	if count == 0 {
-		return 0, statement{}
-	}
-	return size + 1 + count, statement{kind: "vmap", body: encode(map[string]json.RawMessage{
-		"key": key, "data": data,
-	})}
-}
-
-// parseMangle reads KEY set VALUE. The first size tokens are the key, which is already parsed.
-func parseMangle(tokens []token, size int, key json.RawMessage) (int, statement) {
-	rest := tokens[size+1:]
-	if len(rest) == 0 {
-		return 0, statement{}
-	}
-	count, value := parseMapped(rest)
-	if count == 0 {
-		count, value = parseRight(rest)
-		if count == 0 || count > 1 && !isEventKey(key) || !isEventKey(key) && !isConstant(rest[0].text) {
-			return 0, statement{}
+		return parseReject(c)
+	case "ct":
+		if c.accept("count") {
+			return parseConnectionLimit(c)
+		}
+		object := c.peek(0).text
+		isObject := object == "helper" || object == "timeout" || object == "expectation"
+		if isObject && c.peek(1).is("set") && c.peek(2).kind == quoted {
+			c.skip(2)
+			return statement{kind: "ct " + object, body: encode(c.next().text)}
 		}
 	}
-	return size + 1 + count, statement{kind: "mangle", body: encode(map[string]json.RawMessage{
+	*c = start // the statement begins with an operand
+	left := parseOperand(c)
+	switch {
+	case c.accept("set"):
+		return parseMangle(c, left)
+	case c.accept("vmap"):
+		return statement{kind: "vmap", body: encode(map[string]json.RawMessage{
+			"key": left, "data": parseRight(c),
+		})}
+	}
+	return parseMatch(c, left)
+}
+
+// parseMangle reads VALUE, which follows KEY set.
+func parseMangle(c *cursor, key json.RawMessage) statement {
+	mapped := *c
+	value := parseMapped(&mapped)
+	if !mapped.failed {
+		*c = mapped
+	} else {
+		// Any other value is a constant. Only the value of ct event can be a list.
+		first, size := c.peek(0), len(c.tokens)
+		value = parseRight(c)
+		isSingle := size-len(c.tokens) == 1
+		c.require(isEventKey(key) || isSingle && isConstant(first.text))
+	}
+	return statement{kind: "mangle", body: encode(map[string]json.RawMessage{
 		"key": key, "value": value,
 	})}
 }

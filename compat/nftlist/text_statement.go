@@ -6,184 +6,113 @@ import (
 	"strings"
 )
 
-// parseCounter reads counter [packets N bytes N | name "NAME"].
-func parseCounter(tokens []token) (int, statement) {
-	switch {
-	case len(tokens) > 4 && tokens[1].is("packets") && tokens[3].is("bytes"):
-		return 5, statement{kind: "counter"}
-	case len(tokens) > 2 && tokens[1].is("name"):
-		return 3, statement{kind: "counter", body: encode(tokens[2].text)}
+// parseCounter reads [packets N bytes N | name "NAME"], which follows counter.
+func parseCounter(c *cursor) statement {
+	if c.peek(0).is("packets") && c.peek(2).is("bytes") && len(c.tokens) > 3 {
+		c.skip(4)
+	} else if c.acceptBefore(1, "name") {
+		return statement{kind: "counter", body: encode(c.next().text)}
 	}
-	return 1, statement{kind: "counter"}
+	return statement{kind: "counter"}
 }
 
-// parseLog reads log and its options. It ignores the flags.
-func parseLog(tokens []token) (int, statement) {
-	size := 1
+// parseLog reads the options of log. It ignores the flags.
+func parseLog(c *cursor) statement {
 	options := map[string]string{}
-	for size+1 < len(tokens) && tokens[size].kind == word {
-		option, value := tokens[size].text, tokens[size+1]
-		switch option {
-		case "prefix", "level", "group", "snaplen", "queue-threshold":
-			options[option] = value.text
-			size += 2
-			continue
-		case "flags":
-			size += 2
-			if value.is("tcp") || value.is("ip") {
-				// flags tcp sequence,options and flags ip options
-				size++
+	for {
+		switch option := c.peek(0).text; {
+		case c.acceptBefore(1, "prefix", "level", "group", "snaplen", "queue-threshold"):
+			options[option] = c.next().text
+		case c.acceptBefore(1, "flags"):
+			if c.next().is("tcp", "ip") {
+				c.skip(1) // flags tcp sequence,options and flags ip options
 			}
-			for size+1 < len(tokens) && tokens[size].isPunctuation(",") {
-				size += 2
+			for c.acceptBefore(1, ",") {
+				c.skip(1)
 			}
-			continue
+		default:
+			return statement{kind: "log", body: encode(options)}
 		}
-		break
 	}
-	return min(size, len(tokens)), statement{kind: "log", body: encode(options)}
 }
 
-// parseLimit reads limit rate [over] N[ UNIT]/TIME [burst N UNIT], or limit name "NAME".
-func parseLimit(tokens []token) (int, statement) {
-	if len(tokens) > 2 && tokens[1].is("name") {
-		return 3, statement{kind: "limit", body: encode(tokens[2].text)}
+// parseLimit reads rate [over] N[ UNIT]/TIME [burst N UNIT] or name "NAME", which follows limit.
+func parseLimit(c *cursor) statement {
+	if c.acceptBefore(1, "name") {
+		return statement{kind: "limit", body: encode(c.next().text)}
 	}
-	if len(tokens) < 3 || !tokens[1].is("rate") {
-		return 0, statement{}
-	}
+	c.expect("rate")
 	fields := map[string]any{}
-	size := 2
-	if tokens[size].is("over") {
+	if c.accept("over") {
 		fields["inv"] = true
-		size++
 	}
-	if size+1 < len(tokens) && strings.Contains(tokens[size+1].text, "bytes/") {
-		unit, per, _ := strings.Cut(tokens[size+1].text, "/")
-		rate, ok := parseNumber(tokens[size].text)
-		if !ok {
-			return 0, statement{}
-		}
-		fields["rate"], fields["rate_unit"], fields["per"] = rate, unit, per
-		size += 2
+	if strings.Contains(c.peek(1).text, "bytes/") {
+		fields["rate"] = c.number()
+		fields["rate_unit"], fields["per"], _ = strings.Cut(c.next().text, "/")
 	} else {
-		if size >= len(tokens) {
-			return 0, statement{}
-		}
-		number, per, _ := strings.Cut(tokens[size].text, "/")
+		number, per, _ := strings.Cut(c.next().text, "/")
 		rate, ok := parseNumber(number)
-		if !ok {
-			return 0, statement{}
-		}
+		c.require(ok)
 		fields["rate"], fields["per"] = rate, per
-		size++
 	}
-	if size+2 < len(tokens) && tokens[size].is("burst") {
-		burst, ok := parseNumber(tokens[size+1].text)
-		if !ok {
-			return 0, statement{}
-		}
-		fields["burst"] = burst
-		if unit := tokens[size+2].text; unit != "packets" {
+	if c.acceptBefore(2, "burst") {
+		fields["burst"] = c.number()
+		if unit := c.next().text; unit != "packets" {
 			fields["burst_unit"] = unit
 		}
-		size += 3
 	}
-	return size, statement{kind: "limit", body: encode(fields)}
+	return statement{kind: "limit", body: encode(fields)}
 }
 
-// parseQuota reads quota [over|until] N UNIT [used N UNIT], or quota name "NAME".
-func parseQuota(tokens []token) (int, statement) {
-	if len(tokens) > 2 && tokens[1].is("name") {
-		return 3, statement{kind: "quota", body: encode(tokens[2].text)}
+// parseQuota reads [over|until] N UNIT [used N UNIT] or name "NAME", which follows quota.
+func parseQuota(c *cursor) statement {
+	if c.acceptBefore(1, "name") {
+		return statement{kind: "quota", body: encode(c.next().text)}
 	}
 	fields := map[string]any{}
-	size := 1
-	if len(tokens) > 1 && (tokens[1].is("over") || tokens[1].is("until")) {
-		fields["inv"] = tokens[1].is("over")
-		size++
+	if t := c.peek(0); c.accept("over", "until") {
+		fields["inv"] = t.is("over")
 	}
-	if size+1 >= len(tokens) {
-		return 0, statement{}
+	fields["val"], fields["val_unit"] = c.number(), c.next().text
+	if c.acceptBefore(2, "used") {
+		c.skip(2)
 	}
-	number, ok := parseNumber(tokens[size].text)
-	if !ok {
-		return 0, statement{}
-	}
-	fields["val"], fields["val_unit"] = number, tokens[size+1].text
-	size += 2
-	if size+2 < len(tokens) && tokens[size].is("used") {
-		size += 3
-	}
-	return size, statement{kind: "quota", body: encode(fields)}
+	return statement{kind: "quota", body: encode(fields)}
 }
 
-// parseConnectionLimit reads ct count [over] N.
-func parseConnectionLimit(tokens []token) (int, statement) {
+// parseConnectionLimit reads [over] N, which follows ct count.
+func parseConnectionLimit(c *cursor) statement {
 	fields := map[string]any{}
-	size := 2
-	if len(tokens) > size && tokens[size].is("over") {
+	if c.accept("over") {
 		fields["inv"] = true
-		size++
 	}
-	if size >= len(tokens) {
-		return 0, statement{}
-	}
-	number, ok := parseNumber(tokens[size].text)
-	if !ok {
-		return 0, statement{}
-	}
-	fields["val"] = number
-	return size + 1, statement{kind: "ct count", body: encode(fields)}
+	fields["val"] = c.number()
+	return statement{kind: "ct count", body: encode(fields)}
 }
 
-// parseConnectionObject reads ct helper|timeout|expectation set "NAME".
-func parseConnectionObject(tokens []token) (int, statement) {
-	if len(tokens) < 4 || !tokens[0].is("ct") || !tokens[2].is("set") || tokens[3].kind != quoted {
-		return 0, statement{}
-	}
-	switch kind := tokens[1].text; kind {
-	case "helper", "timeout", "expectation":
-		return 4, statement{kind: "ct " + kind, body: encode(tokens[3].text)}
-	}
-	return 0, statement{}
-}
-
-// parseSetChange reads add|update|delete @SET { KEY [timeout TIME] [LIMIT|COUNTER]... }.
-func parseSetChange(tokens []token) (int, statement) {
-	if len(tokens) < 5 || !strings.HasPrefix(tokens[1].text, "@") || !tokens[2].isPunctuation("{") {
-		return 0, statement{}
-	}
-	size, key := parseOperand(tokens[3:])
-	if size == 0 {
-		return 0, statement{}
-	}
-	size += 3
-	if size+1 < len(tokens) && tokens[size].is("timeout") {
-		seconds, ok := parseSeconds(tokens[size+1].text)
-		if !ok {
-			return 0, statement{}
-		}
+// parseSetChange reads @SET { KEY [timeout TIME] [LIMIT|COUNTER]... }, which follows add, update or
+// delete.
+func parseSetChange(c *cursor, op string) statement {
+	set := c.next().text
+	c.require(strings.HasPrefix(set, "@"))
+	c.expect("{")
+	key := parseOperand(c)
+	if c.acceptBefore(1, "timeout") {
+		seconds, ok := parseSeconds(c.next().text)
+		c.require(ok)
 		key = encode(map[string]any{"elem": map[string]any{"val": key, "timeout": seconds}})
-		size += 2
 	}
-	fields := map[string]any{"op": tokens[0].text, "set": tokens[1].text, "elem": key}
+	fields := map[string]any{"op": op, "set": set, "elem": key}
 	var statements []map[string]json.RawMessage
-	for size < len(tokens) && (tokens[size].is("limit") || tokens[size].is("counter")) {
-		count, s := parseStatement(tokens[size:])
-		if count == 0 {
-			return 0, statement{}
-		}
+	for c.peek(0).is("limit", "counter") {
+		s := parseStatement(c)
 		statements = append(statements, map[string]json.RawMessage{s.kind: s.body})
-		size += count
 	}
 	if len(statements) > 0 {
 		fields["stmt"] = statements
 	}
-	if size >= len(tokens) || !tokens[size].isPunctuation("}") {
-		return 0, statement{}
-	}
-	return size + 1, statement{kind: "set", body: encode(fields)}
+	c.expect("}")
+	return statement{kind: "set", body: encode(fields)}
 }
 
 // parseSeconds parses a time such as 1d2h3m4s and returns it in seconds.
@@ -205,22 +134,17 @@ func parseSeconds(text string) (uint64, bool) {
 	return seconds, true
 }
 
-// parseReject reads reject [with tcp reset | with KIND [type] CODE].
-func parseReject(tokens []token) (int, statement) {
-	if len(tokens) < 4 || !tokens[1].is("with") {
-		return 1, statement{kind: "reject"}
+// parseReject reads [with tcp reset | with KIND [type] CODE], which follows reject.
+func parseReject(c *cursor) statement {
+	if !c.acceptBefore(2, "with") {
+		return statement{kind: "reject"}
 	}
-	if tokens[2].is("tcp") && tokens[3].is("reset") {
-		return 4, statement{kind: "reject", body: encode(map[string]string{"type": "tcp reset"})}
+	kind := c.next()
+	if kind.is("tcp") && c.accept("reset") {
+		return statement{kind: "reject", body: encode(map[string]string{"type": "tcp reset"})}
 	}
-	size := 3
-	if tokens[3].is("type") {
-		size++
-	}
-	if size >= len(tokens) || tokens[size].kind != word {
-		return 0, statement{}
-	}
-	return size + 1, statement{kind: "reject", body: encode(map[string]any{
-		"type": tokens[2].text, "expr": parseValue(tokens[size]),
+	c.accept("type")
+	return statement{kind: "reject", body: encode(map[string]any{
+		"type": kind.text, "expr": parseValue(c.word()),
 	})}
 }

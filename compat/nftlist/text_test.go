@@ -71,6 +71,12 @@ func TestTextOfStatements(t *testing.T) {
 		{`meta time "2024-01-01 00:00:00" drop`, `unknown(meta time "2024-01-01 00:00:00") drop`},
 		{`log prefix "x" accept log prefix "y" drop`, `counter unknown(accept log prefix "y" drop)`},
 		{"jump d counter", "unknown(jump d counter)"},
+		// A word at the end does not begin an option of the statement before it.
+		{`tcp dport 80 iifname "a" /`, `tcp dport 80 unknown(iifname "a" /)`},
+		{"tcp dport 80 counter name", "tcp dport 80 unknown(counter name)"},
+		// A text in quotes is not a keyword or the name of a chain.
+		{`meta l4proto tcp tcp dport 80 "drop"`, `meta l4proto tcp unknown(tcp dport 80 "drop")`},
+		{`tcp dport 80 jump "d"`, `tcp dport 80 unknown(jump "d")`},
 		{"tcp dport 80 accept mystery", "tcp dport 80 unknown(accept mystery)"},
 		{"continue accept", "counter accept"},
 		// nft 1.0.6 lists these numbers for 5 . 80, and for both 4 . 5 and 4 . 6.

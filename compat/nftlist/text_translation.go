@@ -6,115 +6,94 @@ import (
 	"strings"
 )
 
-// parseTranslation reads dnat, snat, masquerade, redirect or tproxy: KIND [FAMILY] [FORM] [to
-// [ADDRESS][:PORT]] [FLAGS].
-func parseTranslation(tokens []token) (int, statement) {
-	s := statement{kind: tokens[0].text}
+// parseTranslation reads [FAMILY] [FORM] [to [ADDRESS][:PORT]] [FLAGS], which follows dnat, snat,
+// masquerade, redirect or tproxy.
+func parseTranslation(c *cursor, kind string) statement {
 	fields := map[string]any{}
-	size := 1
-	if size < len(tokens) && (tokens[size].is("ip") || tokens[size].is("ip6")) {
-		fields["family"] = tokens[size].text
-		size++
+	if t := c.peek(0); c.accept("ip", "ip6") {
+		fields["family"] = t.text
 	}
-	count, form := parseForm(tokens[size:])
+	form := parseForm(c)
 	if form != "" {
 		fields["type_flags"] = form
-		size += count
 	}
-	if size+1 < len(tokens) && tokens[size].is("to") {
-		count := parseTarget(tokens[size+1:], fields)
-		if count == 0 {
-			return 0, statement{}
-		}
-		size += 1 + count
-	} else if len(fields) > 0 {
-		return 0, statement{}
+	if c.acceptBefore(1, "to") {
+		parseTarget(c, fields)
+	} else {
+		c.require(len(fields) == 0)
 	}
-	if _, hasPort := fields["port"]; s.kind == "tproxy" && !hasPort {
-		// nft does not list the port if it is a value of a map.
-		return 0, statement{}
+	if kind == "tproxy" {
+		_, hasPort := fields["port"]
+		c.require(hasPort) // nft does not list the port if it is a value of a map
 	}
-	count, flags := parseNATFlags(tokens[size:])
-	if count > 0 {
-		fields["flags"] = flags
-		size += count
-	}
+	flags := parseNATFlags(c)
 	if form == "prefix" {
-		fields["flags"] = append(flags, "netmap")
+		flags = append(flags, "netmap")
 	}
+	if len(flags) > 0 {
+		fields["flags"] = flags
+	}
+	s := statement{kind: kind}
 	if len(fields) > 0 {
 		s.body = encode(fields)
 	}
-	return size, s
+	return s
 }
 
 // parseForm reads the form of the values of a map: addr . port, prefix or interval.
-func parseForm(tokens []token) (int, string) {
+func parseForm(c *cursor) string {
 	switch {
-	case len(tokens) > 2 && tokens[0].is("addr") && tokens[1].is(".") && tokens[2].is("port"):
-		return 3, "concat"
-	case len(tokens) > 0 && (tokens[0].is("prefix") || tokens[0].is("interval")):
-		return 1, tokens[0].text
+	case c.peek(0).is("addr") && c.peek(1).is(".") && c.peek(2).is("port"):
+		c.skip(3)
+		return "concat"
+	case c.peek(0).is("prefix", "interval"):
+		return c.next().text
 	}
-	return 0, ""
+	return ""
 }
 
-// parseNATFlags reads a list of flags of a translation.
-func parseNATFlags(tokens []token) (int, []string) {
+// parseNATFlags reads a list of flags of a translation, which may be empty.
+func parseNATFlags(c *cursor) []string {
 	var flags []string
-	size := 0
-	for size < len(tokens) {
-		switch t := tokens[size]; {
-		case t.is("random") || t.is("fully-random") || t.is("persistent"):
-			flags = append(flags, t.text)
-			size++
-		default:
-			return size, flags
+	for t := c.peek(0); c.accept("random", "fully-random", "persistent"); t = c.peek(0) {
+		flags = append(flags, t.text)
+		if !c.acceptBefore(1, ",") {
+			break
 		}
-		if size+1 >= len(tokens) || !tokens[size].isPunctuation(",") {
-			return size, flags
-		}
-		size++
 	}
-	return size, flags
+	return flags
 }
 
 // parseTarget reads [ADDRESS][:PORT] and sets the fields addr and port. Each may be a value of a
-// map. It returns the number of the tokens, or 0 if it cannot parse them.
-func parseTarget(tokens []token, fields map[string]any) int {
-	size := 0
-	if count, addr := parseMapped(tokens); count > 0 {
+// map.
+func parseTarget(c *cursor, fields map[string]any) {
+	mapped := *c
+	addr := parseMapped(&mapped)
+	if !mapped.failed {
+		*c = mapped
 		fields["addr"] = addr
-		if size = count; size >= len(tokens) || !strings.HasPrefix(tokens[size].text, ":") {
-			return size
+		if !strings.HasPrefix(c.peek(0).text, ":") {
+			return
 		}
 	}
-	if tokens[size].kind != word {
-		return 0
-	}
-	addr, port, hasPort := splitTarget(tokens[size].text)
-	if addr != "" {
-		value, ok := parseAddress(addr)
-		if !ok || size > 0 {
-			return 0
-		}
+	target := c.word()
+	text, port, hasPort := splitTarget(target.text)
+	if text != "" {
+		value, ok := parseAddress(text)
+		c.require(ok && mapped.failed)
 		fields["addr"] = value
 	}
-	if !hasPort {
-		return 1
+	if !hasPort || c.failed {
+		return
 	}
-	first := tokens[size]
-	first.text = port
+	target.text = port
 	if _, isNumber := parseNumber(port[:min(1, len(port))]); isNumber {
-		fields["port"] = parseValue(first)
-		return size + 1
+		fields["port"] = parseValue(target)
+		return
 	}
-	count, value := parseMapped(append([]token{first}, tokens[size+1:]...))
-	if count == 0 {
-		return 0
-	}
-	fields["port"] = value
-	return size + count
+	// The port is a value of a map, whose key begins after the colon.
+	c.tokens = append([]token{target}, c.tokens...)
+	fields["port"] = parseMapped(c)
 }
 
 // splitTarget splits an address and a port after a colon. IPv6 addresses before a port are in
