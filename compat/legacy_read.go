@@ -143,7 +143,7 @@ func withoutCounters(rs rules.Ruleset) rules.Ruleset {
 		for j := range chains {
 			list := slices.Clone(chains[j].Rules)
 			for k := range list {
-				list[k].Actions = withoutCount(list[k].Actions)
+				list[k].Actions = rules.WithoutCount(list[k].Actions)
 			}
 			chains[j].Rules = list
 		}

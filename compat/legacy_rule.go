@@ -25,7 +25,7 @@ type ruleParts struct {
 // the second rule is the drop after a tproxy.
 func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
-	actions := withoutCount(r.Actions)
+	actions := rules.WithoutCount(r.Actions)
 	parts := ruleParts{
 		comment: r.Comment, role: r.Role,
 		// Every xtables rule has counters, so only these rules need a Count action; see Translate.
@@ -59,7 +59,7 @@ func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 // rule that drops the same packets. The second rule applies to packets without a listener.
 // tproxyWithDrop returns the xtables target TPROXY, which has the effect of both rules.
 func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
-	actions := withoutCount(list[0].Actions)
+	actions := rules.WithoutCount(list[0].Actions)
 	if len(list) < 2 || len(actions) < 2 || actions[len(actions)-1] != rules.Action(rules.Accept) {
 		return rules.TProxyDrop{}, false
 	}
@@ -69,17 +69,11 @@ func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 	if len(actions) == 3 {
 		mark, isSupported = actions[1].(rules.SetMark)
 	}
-	drops := slices.Equal(withoutCount(list[1].Actions), []rules.Action{rules.Drop})
+	drops := slices.Equal(rules.WithoutCount(list[1].Actions), []rules.Action{rules.Drop})
 	return rules.TProxyDrop{
 			Port: tproxy.Port, Addr: tproxy.Addr, Value: mark.Value, Mask: mark.Mask,
 		},
 		isTProxy && isSupported && drops && reflect.DeepEqual(list[0].Matches, list[1].Matches)
-}
-
-func withoutCount(actions []rules.Action) []rules.Action {
-	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool {
-		return a == rules.Action(rules.Count{})
-	})
 }
 
 // checkAction returns an error if xtables does not support the action in the table or at the hook.

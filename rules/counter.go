@@ -14,6 +14,13 @@ func (r *Rule) KeepsEstablished() bool {
 	return r.Counts() && slices.Contains(r.Matches, notOpening)
 }
 
+// WithoutCount returns the actions without counters.
+func WithoutCount(actions []Action) []Action {
+	return slices.DeleteFunc(slices.Clone(actions), func(a Action) bool {
+		return a == Action(Count{})
+	})
+}
+
 // HasCounters reports whether any rule has a counter, except rules that keep established
 // connections (see [Rule.KeepsEstablished]).
 func (rs Ruleset) HasCounters() bool {
@@ -35,9 +42,7 @@ func (rs Ruleset) WithoutCounters() Ruleset {
 			rules := slices.Clone(chains[j].Rules)
 			for k := range rules {
 				if r := &rules[k]; r.Counts() && !r.KeepsEstablished() {
-					r.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a Action) bool {
-						return a == Action(Count{})
-					})
+					r.Actions = WithoutCount(r.Actions)
 				}
 			}
 			chains[j].Rules = rules

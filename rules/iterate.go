@@ -1,6 +1,9 @@
 package rules
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // AllChains returns the chains of all tables in order, each with its table.
 func (rs *Ruleset) AllChains() iter.Seq2[*Table, *Chain] {
@@ -27,6 +30,40 @@ func (rs *Ruleset) AllRules() iter.Seq2[*Table, *Rule] {
 			}
 		}
 	}
+}
+
+// AllMatches returns the matches of the rule, the matches of its [Require] actions, and its [Unknown]
+// actions, each of which may be a condition.
+func (r *Rule) AllMatches() iter.Seq[Match] {
+	return func(yield func(Match) bool) {
+		for _, m := range r.Matches {
+			if !yield(m) {
+				return
+			}
+		}
+		for _, a := range r.Actions {
+			switch a := a.(type) {
+			case Require:
+				if !yield(a.Match) {
+					return
+				}
+			case Unknown:
+				if !yield(a) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// HasAction reports whether a rule of the chain has an action that meets the condition.
+func (c *Chain) HasAction(condition func(Action) bool) bool {
+	for i := range c.Rules {
+		if slices.ContainsFunc(c.Rules[i].Actions, condition) {
+			return true
+		}
+	}
+	return false
 }
 
 // CountRules returns the number of rules of the table.

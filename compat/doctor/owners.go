@@ -130,9 +130,7 @@ func isZone(a rules.Action) bool {
 
 func anyAction(chains []*rules.Chain, is func(rules.Action) bool) bool {
 	return slices.ContainsFunc(chains, func(c *rules.Chain) bool {
-		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-			return slices.ContainsFunc(r.Actions, is)
-		})
+		return c.HasAction(is)
 	})
 }
 

@@ -16,8 +16,8 @@ import (
 // none.
 func unknownExpectations(live *compat.Live, desired *rules.Ruleset) []string {
 	isTProxy := false
-	for _, r := range desired.AllRules() {
-		isTProxy = isTProxy || slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+	for _, c := range desired.AllChains() {
+		isTProxy = isTProxy || c.HasAction(func(a rules.Action) bool {
 			switch a.(type) {
 			case rules.TProxy, rules.TProxyDrop:
 				return true
@@ -27,13 +27,11 @@ func unknownExpectations(live *compat.Live, desired *rules.Ruleset) []string {
 	}
 	var reasons []string
 	for t, c := range live.Ruleset.AllChains() {
-		for i := range c.Rules {
-			step := rules.Step{Table: t, Chain: c, Index: i}
-			if len(reasons) < maxClasses && slices.ContainsFunc(c.Rules[i].Actions, func(a rules.Action) bool {
-				return mayExpect(a, isTProxy)
-			}) && OwnerOf(&live.Ruleset, &step) != OwnerSluice {
+		for step := range stepsWith(t, c, func(a rules.Action) bool { return mayExpect(a, isTProxy) }) {
+			owner := OwnerOf(&live.Ruleset, &step)
+			if owner != OwnerSluice && len(reasons) < maxClasses {
 				reasons = append(reasons, fmt.Sprintf("connections that conntrack expects because of this "+
-					"rule may not be redirected: %s: %s", OwnerOf(&live.Ruleset, &step), &step))
+					"rule may not be redirected: %s: %s", owner, step))
 			}
 		}
 	}

@@ -2,6 +2,8 @@ package foreign
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
@@ -38,13 +40,27 @@ func unknownStepsAtInput(t *rules.Table) []rules.Step {
 	}
 	var steps []rules.Step
 	for _, c := range t.ReachableFrom(from...) {
+		steps = slices.AppendSeq(steps, stepsWith(t, c, hasAnyEffect))
+	}
+	return steps
+}
+
+// stepsWith returns the rules of a chain that have an action for which the condition is true.
+func stepsWith(
+	t *rules.Table, c *rules.Chain, condition func(rules.Action) bool,
+) iter.Seq[rules.Step] {
+	return func(yield func(rules.Step) bool) {
 		for i := range c.Rules {
-			for _, action := range c.Rules[i].Actions {
-				if u, ok := action.(rules.Unknown); ok && u.Effect == rules.AnyEffect {
-					steps = append(steps, rules.Step{Table: t, Chain: c, Index: i})
-				}
+			if slices.ContainsFunc(c.Rules[i].Actions, condition) &&
+				!yield(rules.Step{Table: t, Chain: c, Index: i}) {
+				return
 			}
 		}
 	}
-	return steps
+}
+
+// hasAnyEffect reports whether the effect of the action is unknown.
+func hasAnyEffect(a rules.Action) bool {
+	u, ok := a.(rules.Unknown)
+	return ok && u.Effect == rules.AnyEffect
 }

@@ -72,11 +72,9 @@ func mayRedirectAtOutput(rs *rules.Ruleset, family rules.Family) bool {
 			continue
 		}
 		for _, reachable := range c.Table.ReachableFrom(c.Chain) {
-			if slices.ContainsFunc(reachable.Rules, func(r rules.Rule) bool {
-				return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-					_, ok := a.(rules.RedirectTo)
-					return ok
-				})
+			if reachable.HasAction(func(a rules.Action) bool {
+				_, ok := a.(rules.RedirectTo)
+				return ok
 			}) {
 				return true
 			}
@@ -89,17 +87,13 @@ func mayRedirectAtOutput(rs *rules.Ruleset, family rules.Family) bool {
 // The effect then depends on the addresses of the namespace ([diff.Options]).
 func translatesDestinations(live *compat.Live) bool {
 	for t, c := range live.Ruleset.AllChains() {
-		for i := range c.Rules {
-			if !slices.ContainsFunc(c.Rules[i].Actions, func(a rules.Action) bool {
-				switch a.(type) {
-				case rules.DNATTo, rules.DNATPort:
-					return true
-				}
-				return false
-			}) {
-				continue
+		for step := range stepsWith(t, c, func(a rules.Action) bool {
+			switch a.(type) {
+			case rules.DNATTo, rules.DNATPort:
+				return true
 			}
-			step := rules.Step{Table: t, Chain: c, Index: i}
+			return false
+		}) {
 			if OwnerOf(&live.Ruleset, &step) != OwnerSluice {
 				return true
 			}
@@ -119,12 +113,7 @@ func reroutingStep(live *compat.Live) *rules.Step {
 				continue // see unknownAtInput
 			}
 			for _, c := range t.ReachableFrom(&t.Chains[j]) {
-				for k := range c.Rules {
-					if !slices.ContainsFunc(c.Rules[k].Actions,
-						func(a rules.Action) bool { return mayReroute(base, a) }) {
-						continue
-					}
-					step := rules.Step{Table: t, Chain: c, Index: k}
+				for step := range stepsWith(t, c, func(a rules.Action) bool { return mayReroute(base, a) }) {
 					if OwnerOf(&live.Ruleset, &step) != OwnerSluice {
 						return &step
 					}
@@ -141,7 +130,7 @@ func reroutingStep(live *compat.Live) *rules.Step {
 // the type nat, a change of the destination address. An action with any effect may copy the packet
 // to another host, or queue it to a program that changes it, in any chain.
 func mayReroute(base *rules.Base, a rules.Action) bool {
-	if u, ok := a.(rules.Unknown); ok && u.Effect == rules.AnyEffect {
+	if hasAnyEffect(a) {
 		return true
 	}
 	isRoute := base.Type == rules.Route

@@ -2,7 +2,6 @@ package kerneltest
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -59,7 +58,7 @@ type ruleRef struct {
 func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
 	const maxNested = 8 // more jumps than a Generator nests
 	for range maxNested {
-		for _, m := range matchesOf(r.rule) {
+		for m := range r.rule.AllMatches() {
 			if !g.oneIn(6) {
 				g.setField(p, m)
 			}
@@ -109,17 +108,6 @@ func (g *Generator) caller(r ruleRef) (ruleRef, bool) {
 		return ruleRef{}, false
 	}
 	return draw(g, callers...), true
-}
-
-// matchesOf returns the matches of a rule, including matches after statements.
-func matchesOf(r *rules.Rule) []rules.Match {
-	matches := slices.Clone(r.Matches)
-	for _, a := range r.Actions {
-		if q, ok := a.(rules.Require); ok {
-			matches = append(matches, q.Match)
-		}
-	}
-	return matches
 }
 
 // setField sets the field that the match compares to a value at a boundary of the match, if the

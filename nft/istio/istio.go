@@ -91,7 +91,7 @@ func (l Leftovers) Lines() []string {
 	for _, p := range l.Rules {
 		chain := &l.table.Chains[p.Chain]
 		rule := chain.Rules[p.Rule]
-		rule.Actions = withoutCount(rule.Actions)
+		rule.Actions = rules.WithoutCount(rule.Actions)
 		lines = append(lines,
 			fmt.Sprintf("rule %s %s %s: %s", l.table.Family, l.table.Name, chain.Name, &rule))
 	}
@@ -110,13 +110,6 @@ func (l Leftovers) Lines() []string {
 // isIstio reports whether the chain is a chain of Istio. iptables cannot create base chains with
 // this prefix.
 func isIstio(c *rules.Chain) bool { return c.Base == nil && strings.HasPrefix(c.Name, ChainPrefix) }
-
-// withoutCount returns the actions without the counter of iptables.
-func withoutCount(actions []rules.Action) []rules.Action {
-	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool {
-		return a == rules.Action(rules.Count{})
-	})
-}
 
 // finder collects the rules and chains of Istio.
 type finder struct {

@@ -41,8 +41,8 @@ func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 	return true
 }
 
-// hasMatch reports whether a rule of the ruleset has a match for which the condition is true, among
-// its matches, in a [rules.Require] action, or in a tuple.
+// hasMatch reports whether a rule of the ruleset has a match (see [rules.Rule.AllMatches]), also in
+// a tuple, for which the condition is true.
 func hasMatch(rs *rules.Ruleset, condition func(rules.Match) bool) bool {
 	condition = inTuples(condition)
 	for _, r := range rs.AllRules() {
@@ -53,35 +53,26 @@ func hasMatch(rs *rules.Ruleset, condition func(rules.Match) bool) bool {
 	return false
 }
 
-// ruleHasMatch reports whether a rule has a match for which the condition is true, among its
-// matches or in a [rules.Require] action.
+// ruleHasMatch reports whether a rule has a match (see [rules.Rule.AllMatches]) for which the
+// condition is true.
 func ruleHasMatch(r *rules.Rule, condition func(rules.Match) bool) bool {
-	return slices.ContainsFunc(r.Matches, condition) ||
-		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-			q, ok := a.(rules.Require)
-			return ok && condition(q.Match)
-		})
+	for m := range r.AllMatches() {
+		if condition(m) {
+			return true
+		}
+	}
+	return false
 }
 
-// ruleHasPart reports whether a rule has a match, as ruleHasMatch, or an unsupported action for
-// which the condition is true.
-func ruleHasPart(r *rules.Rule, condition func(rules.Match) bool) bool {
-	return ruleHasMatch(r, condition) || slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-		u, ok := a.(rules.Unknown)
-		return ok && condition(u)
-	})
-}
-
-// chainHasPart reports whether a rule of the chain has a part for which the condition is true, as
-// ruleHasPart.
-func chainHasPart(c *rules.Chain, condition func(rules.Match) bool) bool {
-	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return ruleHasPart(&r, condition) })
+// chainHasMatch reports whether a rule of the chain has a match, as ruleHasMatch.
+func chainHasMatch(c *rules.Chain, condition func(rules.Match) bool) bool {
+	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return ruleHasMatch(&r, condition) })
 }
 
 // hasAction reports whether a rule of the ruleset has an action for which the condition is true.
 func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
-	for _, r := range rs.AllRules() {
-		if slices.ContainsFunc(r.Actions, condition) {
+	for _, c := range rs.AllChains() {
+		if c.HasAction(condition) {
 			return true
 		}
 	}

@@ -42,10 +42,8 @@ func mayDivertLater(desired, live *rules.Ruleset) bool {
 		for _, m := range r.Matches {
 			parts = append(parts, m.String())
 		}
-		for _, a := range r.Actions {
-			if a != rules.Action(rules.Count{}) {
-				parts = append(parts, a.String())
-			}
+		for _, a := range rules.WithoutCount(r.Actions) {
+			parts = append(parts, a.String())
 		}
 		return strings.Join(parts, " ")
 	}

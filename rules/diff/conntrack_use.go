@@ -27,11 +27,6 @@ func (w *walk) withConntrack(c *rules.Chain) set {
 func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, unknowns string) {
 	var texts []string
 	readsConnection := inTuples(readsConntrack)
-	addUnknown := func(m any) {
-		if u, ok := m.(rules.Unknown); ok {
-			texts = append(texts, keySeparator+u.Text)
-		}
-	}
 	for t, r := range rs.AllRules() {
 		if !appliesTo(t, f) {
 			continue
@@ -39,13 +34,9 @@ func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, unknowns str
 		if enablesConntrack(r, f, readsConnection) {
 			return true, ""
 		}
-		for _, m := range r.Matches {
-			addUnknown(m)
-		}
-		for _, a := range r.Actions {
-			addUnknown(a)
-			if q, ok := a.(rules.Require); ok {
-				addUnknown(q.Match)
+		for m := range r.AllMatches() {
+			if u, ok := m.(rules.Unknown); ok {
+				texts = append(texts, keySeparator+u.Text)
 			}
 		}
 	}

@@ -113,11 +113,8 @@ var outcomeParts = []outcomePart{
 	{
 		name:    "marks its connection",
 		differs: func(a, b rules.Outcome) bool { return a.ConntrackMark != b.ConntrackMark },
-		sets: func(a rules.Action) bool {
-			mix, ok := a.(rules.MixMark)
-			return isAction[rules.SaveMark](a) || ok && mix.Conntrack
-		},
-		atBase: atAnyHook,
+		sets:    savesMark,
+		atBase:  atAnyHook,
 	},
 	{
 		name:    "marks it",

@@ -139,13 +139,14 @@ func readsStates(m rules.Match) bool {
 	return readsConntrack(m) || findsSocket(m)
 }
 
-// usesStates reports whether an action translates packets or depends on the state of a connection.
+// usesStates reports whether an action translates packets or depends on the state of a connection
+// (for unsupported actions see also readsStates).
 func usesStates(a rules.Action) bool {
 	switch a := a.(type) {
 	case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo:
 		return true
 	case rules.Unknown:
-		return a.Effect == rules.TranslatesSource || a.Ignores&rules.ConnectionInput == 0
+		return a.Effect == rules.TranslatesSource
 	}
 	return usesConnectionMark(a)
 }

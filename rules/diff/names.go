@@ -11,7 +11,9 @@ func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
 	var n nameCollector
 	for i := range rulesets {
 		for _, r := range rulesets[i].AllRules() {
-			n.addRule(r)
+			for m := range r.AllMatches() {
+				n.addMatch(m)
+			}
 		}
 	}
 	return n.names
@@ -33,18 +35,6 @@ type nameListKey struct {
 
 func nameListKeyOf(list []rules.InterfaceName) nameListKey {
 	return nameListKey{unsafe.SliceData(list), len(list)}
-}
-
-// addRule adds the names in the matches of the rule.
-func (n *nameCollector) addRule(r *rules.Rule) {
-	for _, m := range r.Matches {
-		n.addMatch(m)
-	}
-	for _, a := range r.Actions {
-		if require, ok := a.(rules.Require); ok {
-			n.addMatch(require.Match)
-		}
-	}
 }
 
 // addMatch adds the names in the match.

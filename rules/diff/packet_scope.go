@@ -89,13 +89,8 @@ func mayReroute(rs *rules.Ruleset) bool {
 // reset (ResetHasConnection).
 func sendsResets(rs *rules.Ruleset) bool {
 	resets := func(a rules.Action) bool {
-		switch a := a.(type) {
-		case rules.Reject:
-			return a.With == "tcp reset"
-		case rules.Unknown:
-			return a.Effect == rules.AnyEffect
-		}
-		return false
+		reject, ok := a.(rules.Reject)
+		return ok && reject.With == "tcp reset"
 	}
 	mayReset := func(m rules.Match) bool {
 		u, ok := m.(rules.Unknown)

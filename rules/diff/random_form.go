@@ -36,21 +36,10 @@ func randomFormOf(u rules.Unknown) randomForm {
 // randomForms returns the forms of the random conditions of a ruleset.
 func randomForms(rs *rules.Ruleset) randomForm {
 	var forms randomForm
-	addForm := func(m rules.Match) {
-		if u, ok := m.(rules.Unknown); ok {
-			forms |= randomFormOf(u)
-		}
-	}
 	for _, r := range rs.AllRules() {
-		for _, m := range r.Matches {
-			addForm(m)
-		}
-		for _, a := range r.Actions {
-			switch a := a.(type) {
-			case rules.Unknown:
-				addForm(a)
-			case rules.Require:
-				addForm(a.Match)
+		for m := range r.AllMatches() {
+			if u, ok := m.(rules.Unknown); ok {
+				forms |= randomFormOf(u)
 			}
 		}
 	}

@@ -110,13 +110,11 @@ func (w *ruleWriter) elements(m rules.MatchAddr) string {
 // rule omits.
 func (w *ruleWriter) setElements(r *rules.Rule) string {
 	text := ""
-	add := func(m rules.Match) bool {
+	for m := range r.AllMatches() {
 		if a, ok := m.(rules.MatchAddr); ok && a.Set != "" {
 			text += w.elements(a)
 		}
-		return false
 	}
-	ruleHasMatch(r, add)
 	return text
 }
 
@@ -152,7 +150,7 @@ func (w *ruleWriter) otherHooks(rs *rules.Ruleset) (text string, isComplete bool
 			return
 		}
 		b.WriteString(w.chain(t, c))
-		isComplete = isComplete && isKnown(c) && !chainHasPart(c, lacks)
+		isComplete = isComplete && isKnown(c) && !chainHasMatch(c, lacks)
 	})
 	for h := range rules.Ingress {
 		if isOtherHook(h) {

@@ -43,7 +43,7 @@ func (d *decision) rulesText(rs *rules.Ruleset) (text string, ok bool) {
 			return
 		}
 		chains = append(chains, w.chain(t, c))
-		ok = ok && isKnown(c) && !chainHasPart(c, isExternal)
+		ok = ok && isKnown(c) && !chainHasMatch(c, isExternal)
 	})
 	slices.Sort(chains)
 	for _, f := range d.options.Families {

@@ -46,18 +46,16 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 			for state := range writtenIn(c) {
 				shared.written[state] = true
 			}
-			shared.hasHelper = shared.hasHelper || slices.ContainsFunc(c.Rules, assignsHelper)
+			shared.hasHelper = shared.hasHelper || c.HasAction(assignsHelper)
 		}
 	}
 	return shared
 }
 
-// assignsHelper reports whether the rule assigns a conntrack helper.
-func assignsHelper(r rules.Rule) bool {
-	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-		zone, ok := a.(rules.SetZone)
-		return ok && zone.Helper != ""
-	})
+// assignsHelper reports whether the action assigns a conntrack helper.
+func assignsHelper(a rules.Action) bool {
+	zone, ok := a.(rules.SetZone)
+	return ok && zone.Helper != ""
 }
 
 // writtenIn returns the states that the rules of a chain write.
@@ -127,7 +125,7 @@ func (shared sharedState) addDependentStates(left, right *rules.Ruleset) {
 	found := false
 	for _, rs := range [...]*rules.Ruleset{left, right} {
 		eachChainFrom(rs, isOtherHook, func(_ *rules.Table, c *rules.Chain) {
-			found = found || chainHasPart(c, differs)
+			found = found || chainHasMatch(c, differs)
 		})
 	}
 	if found {
@@ -144,9 +142,7 @@ func addOtherStates(to map[string]bool, left, right *rules.Ruleset) {
 			for state := range writtenIn(c) {
 				to[state] = true
 			}
-			writesMarks = writesMarks || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-				return slices.ContainsFunc(r.Actions, writesConnectionMark)
-			})
+			writesMarks = writesMarks || c.HasAction(writesConnectionMark)
 		})
 	}
 	if writesMarks && (readsConnectionMark(left) || readsConnectionMark(right)) {
@@ -170,7 +166,7 @@ func readsConnectionMark(rs *rules.Ruleset) bool {
 		return ok && mayReadConnectionMark(u) || comparesConnectionMark(m)
 	})
 	for r := range evaluatedRules(rs, []rules.Family{rules.IPv4, rules.IPv6}) {
-		if ruleHasPart(r, mayRead) || slices.ContainsFunc(r.Actions, usesConnectionMark) {
+		if ruleHasMatch(r, mayRead) || slices.ContainsFunc(r.Actions, usesConnectionMark) {
 			return true
 		}
 	}
@@ -208,15 +204,8 @@ func mayReadConnectionMark(u rules.Unknown) bool {
 
 // writesConnectionMark reports whether an action may change the mark of a connection.
 func writesConnectionMark(a rules.Action) bool {
-	switch a := a.(type) {
-	case rules.SaveMark:
-		return true
-	case rules.MixMark:
-		return a.Conntrack
-	case rules.Unknown:
-		return a.Effect == rules.WritesConntrackMark || a.Effect == rules.AnyEffect
-	}
-	return false
+	u, ok := a.(rules.Unknown)
+	return savesMark(a) || ok && (u.Effect == rules.WritesConntrackMark || u.Effect == rules.AnyEffect)
 }
 
 // eachChainFrom calls fn once for each chain that packets may reach from base chains at the

@@ -16,31 +16,17 @@ func marksTemplates(rs *rules.Ruleset) bool {
 				c.Base.Position() <= rules.ConntrackPriority
 		})
 	}
-	// Rules of nftables do not save marks in a template.
-	saves := func(t *rules.Table) bool {
-		for _, c := range t.Chains {
-			for _, r := range c.Rules {
-				if !t.XTables && !r.XTables {
-					continue
-				}
-				for _, a := range r.Actions {
-					switch a := a.(type) {
-					case rules.SaveMark:
-						return true
-					case rules.MixMark:
-						if a.Conntrack {
-							return true
-						}
-					}
-				}
-			}
-		}
-		return false
-	}
-	for i := range rs.Tables {
-		if t := &rs.Tables[i]; mayRunEarly(t) && saves(t) {
+	for t, r := range rs.AllRules() {
+		// Rules of nftables do not save marks in a template.
+		if (t.XTables || r.XTables) && slices.ContainsFunc(r.Actions, savesMark) && mayRunEarly(t) {
 			return true
 		}
 	}
 	return false
+}
+
+// savesMark reports whether an action sets the mark of a connection.
+func savesMark(a rules.Action) bool {
+	mix, ok := a.(rules.MixMark)
+	return isAction[rules.SaveMark](a) || ok && mix.Conntrack
 }

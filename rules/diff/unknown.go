@@ -141,7 +141,7 @@ func (e *evaluator) ruleKey() string {
 		for i := range keys {
 			r := &e.chain.Chain.Rules[i]
 			e.meter.step()
-			if ruleHasPart(r, mayBeUnknown) {
+			if ruleHasMatch(r, mayBeUnknown) {
 				keys[i] = e.textKey(r, texts.setElements(r), count)
 			}
 		}

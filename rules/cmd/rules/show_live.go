@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -186,9 +185,7 @@ func (v *liveView) columns(packets, bytes, rate string, hasRates bool) string {
 // ruleText returns the rule without its counter, and its comment.
 func ruleText(r *rules.Rule) string {
 	shown := *r
-	shown.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a rules.Action) bool {
-		return a == rules.Action(rules.Count{})
-	})
+	shown.Actions = rules.WithoutCount(r.Actions)
 	text := shown.String()
 	if r.Comment != "" {
 		text = strings.TrimLeft(text+"  # "+r.Comment, " ")
