@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-mesh/sluice/install/apiclient"
 )
@@ -120,23 +123,49 @@ func decode(response *http.Response, method, path string, reply any) error {
 	return nil
 }
 
-// checkList returns an error unless kind is the kind of a list. A reply without a kind is not from
-// an API server, and must not be mistaken for an empty list.
-func checkList(kind, path string) error {
-	if !strings.HasSuffix(kind, "List") {
-		return fmt.Errorf("%s %s: the reply is not the expected object: its kind is %q, not a list",
-			http.MethodGet, path, kind)
+// get reads the object with the name into object.
+func (c *Client) get(ctx context.Context, path, name string, object metav1.Object) error {
+	if err := c.do(ctx, http.MethodGet, path, nil, object); err != nil {
+		return err
+	}
+	if object.GetName() != name {
+		return fmt.Errorf("%s %s: the reply is not the expected object: its name is %q, not %q",
+			http.MethodGet, path, object.GetName(), name)
 	}
 	return nil
 }
 
-// checkName returns an error unless the reply is about the object with the name.
-func checkName(m *Meta, name, path string) error {
-	if m.Name != name {
-		return fmt.Errorf("%s %s: the reply is not the expected object: its name is %q, not %q",
-			http.MethodGet, path, m.Name, name)
+// listMetadata lists objects with only their metadata.
+func (c *Client) listMetadata(
+	ctx context.Context, path string, query url.Values,
+) (*metav1.PartialObjectMetadataList, error) {
+	response, err := c.requestMetadata(ctx, path, query)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	list := new(metav1.PartialObjectMetadataList)
+	if err := decode(response, http.MethodGet, path, list); err != nil {
+		return nil, err
+	}
+	// A reply without a kind is not from an API server, and must not be mistaken for an empty list.
+	if !strings.HasSuffix(list.Kind, "List") {
+		return nil, fmt.Errorf(
+			"%s %s: the reply is not the expected object: its kind is %q, not a list",
+			http.MethodGet, path, list.Kind)
+	}
+	return list, nil
+}
+
+// requestMetadata requests only the metadata of objects. A response without a 2xx status is an
+// error.
+func (c *Client) requestMetadata(
+	ctx context.Context, path string, query url.Values,
+) (*http.Response, error) {
+	response, err := c.api.Metadata(ctx, path, query)
+	if err != nil {
+		return nil, err
+	}
+	return response, checkStatus(response, http.MethodGet, path)
 }
 
 // checkStatus returns nil if the response has a 2xx status. Otherwise it closes the response and

@@ -206,7 +206,7 @@ func (c *Client) create(ctx context.Context, w *writtenEvent, e Event, count int
 	}
 	return c.do(ctx, http.MethodPost, eventsPath(e), map[string]any{
 		"kind": "Event", "apiVersion": "v1",
-		"metadata":       Meta{Name: w.name, Namespace: namespaceOf(e)},
+		"metadata":       map[string]string{"name": w.name, "namespace": namespaceOf(e)},
 		"involvedObject": e.About, "type": kind, "reason": e.Reason, "message": messageOf(e),
 		"source":         map[string]string{"component": component, "host": e.Node},
 		"firstTimestamp": stamp(w.first), "lastTimestamp": stamp(e.Time), "count": count,

@@ -5,22 +5,14 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Meta contains the required fields of an object's metadata.
-type Meta struct {
-	Name              string            `json:"name"`
-	Namespace         string            `json:"namespace,omitempty"`
-	UID               string            `json:"uid,omitempty"`
-	ResourceVersion   string            `json:"resourceVersion,omitempty"`
-	DeletionTimestamp string            `json:"deletionTimestamp,omitempty"`
-	Labels            map[string]string `json:"labels,omitempty"`
-}
-
-// A DaemonSet contains the required fields of a DaemonSet: deletion and node selection.
+// A DaemonSet contains the required fields of a DaemonSet: its metadata and its node selection.
 type DaemonSet struct {
-	Meta Meta `json:"metadata"`
-	Spec struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
 		Template struct {
 			Spec PodSpec `json:"spec"`
 		} `json:"template"`
@@ -28,12 +20,12 @@ type DaemonSet struct {
 }
 
 // IsBeingDeleted reports whether the DaemonSet is being deleted, which is irreversible.
-func (d *DaemonSet) IsBeingDeleted() bool { return d.Meta.DeletionTimestamp != "" }
+func (d *DaemonSet) IsBeingDeleted() bool { return d.DeletionTimestamp != nil }
 
 // A Node contains the required fields of a node.
 type Node struct {
-	Meta Meta `json:"metadata"`
-	Spec struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
 		Taints []Taint `json:"taints"`
 	} `json:"spec"`
 }
@@ -51,10 +43,7 @@ func daemonSetsPath(namespace string) string {
 // exist.
 func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 	d, path := new(DaemonSet), daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name)
-	if err := c.do(ctx, http.MethodGet, path, nil, d); err != nil {
-		return nil, err
-	}
-	if err := checkName(&d.Meta, n.Name, path); err != nil {
+	if err := c.get(ctx, path, n.Name, d); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -63,10 +52,7 @@ func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 // Node returns the node with the name. [IsNotFound] is true for the error if it does not exist.
 func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 	n, path := new(Node), "/api/v1/nodes/"+url.PathEscape(name)
-	if err := c.do(ctx, http.MethodGet, path, nil, n); err != nil {
-		return nil, err
-	}
-	if err := checkName(&n.Meta, name, path); err != nil {
+	if err := c.get(ctx, path, name, n); err != nil {
 		return nil, err
 	}
 	return n, nil
@@ -90,31 +76,16 @@ func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]string
 	query := url.Values{"labelSelector": {selector}, "limit": {strconv.Itoa(podsPerPage)}}
 	var names []string
 	for {
-		var page struct {
-			Kind string `json:"kind"`
-			Meta struct {
-				Continue string `json:"continue"`
-			} `json:"metadata"`
-			Items []struct {
-				Meta Meta `json:"metadata"`
-			} `json:"items"`
-		}
-		response, err := c.requestMetadata(ctx, path, query)
+		page, err := c.listMetadata(ctx, path, query)
 		if err != nil {
 			return nil, err
 		}
-		if err := decode(response, http.MethodGet, path, &page); err != nil {
-			return nil, err
-		}
-		if err := checkList(page.Kind, path); err != nil {
-			return nil, err
-		}
 		for _, item := range page.Items {
-			names = append(names, item.Meta.Name)
+			names = append(names, item.Name)
 		}
-		if page.Meta.Continue == "" {
+		if page.Continue == "" {
 			return names, nil
 		}
-		query.Set("continue", page.Meta.Continue)
+		query.Set("continue", page.Continue)
 	}
 }

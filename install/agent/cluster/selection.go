@@ -38,7 +38,7 @@ type Requirement struct {
 // Taints are ignored, because they are temporary and evicted pods return. The error means that a
 // requirement is invalid or not supported.
 func (s *PodSpec) Selects(n *Node) (bool, error) {
-	if !labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.Meta.Labels)) {
+	if !labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.Labels)) {
 		return false, nil
 	}
 	required := s.Affinity.NodeAffinity.Required
@@ -57,7 +57,7 @@ func (t *Term) matches(n *Node) (bool, error) {
 	for _, group := range []struct {
 		requirements []Requirement
 		values       labels.Set
-	}{{t.Labels, n.Meta.Labels}, {t.Fields, labels.Set{"metadata.name": n.Meta.Name}}} {
+	}{{t.Labels, n.Labels}, {t.Fields, labels.Set{"metadata.name": n.Name}}} {
 		for _, r := range group.requirements {
 			if matches, err := r.matches(group.values); !matches || err != nil {
 				return false, err

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
 func TestSelects(t *testing.T) {
-	node := &cluster.Node{Meta: cluster.Meta{
+	node := &cluster.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "node-1", Labels: map[string]string{"role": "worker", "cores": "8"},
 	}}
 	affinity := func(terms string) string {

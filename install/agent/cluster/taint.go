@@ -40,9 +40,9 @@ func (c *Client) Untaint(ctx context.Context, n *Node, key string) (bool, error)
 	if len(remaining) == len(n.Spec.Taints) {
 		return false, nil
 	}
-	err := c.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(n.Meta.Name),
+	err := c.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(n.Name),
 		map[string]any{
-			"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion},
+			"metadata": map[string]any{"resourceVersion": n.ResourceVersion},
 			"spec":     map[string]any{"taints": remaining},
 		}, nil)
 	return err == nil, err

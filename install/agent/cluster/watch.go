@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 const (
@@ -70,29 +71,18 @@ func (c *Client) listDaemonSet(
 ) (resourceVersion string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	var list struct {
-		Kind  string      `json:"kind"`
-		Meta  Meta        `json:"metadata"`
-		Items []DaemonSet `json:"items"`
-	}
-	response, err := c.requestMetadata(ctx, daemonSetsPath(n.Namespace), selectName(n))
+	list, err := c.listMetadata(ctx, daemonSetsPath(n.Namespace), selectName(n))
 	if err != nil {
 		return "", err
 	}
-	if err := decode(response, http.MethodGet, daemonSetsPath(n.Namespace), &list); err != nil {
-		return "", err
-	}
-	if err := checkList(list.Kind, daemonSetsPath(n.Namespace)); err != nil {
-		return "", err
-	}
 	var current *DaemonSet
-	for i := range list.Items {
-		if list.Items[i].Meta.Name == n.Name {
-			current = &list.Items[i]
+	for _, item := range list.Items {
+		if item.Name == n.Name {
+			current = &DaemonSet{ObjectMeta: item.ObjectMeta}
 		}
 	}
 	seen(current)
-	return list.Meta.ResourceVersion, nil
+	return list.ResourceVersion, nil
 }
 
 // followDaemonSet calls seen with each changed state until the watch ends.
@@ -113,10 +103,7 @@ func (c *Client) followDaemonSet(
 	defer func() { _ = response.Body.Close() }()
 	events := json.NewDecoder(response.Body)
 	for {
-		var e struct {
-			Type   string
-			Object json.RawMessage
-		}
+		var e metav1.WatchEvent
 		err := events.Decode(&e)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -124,7 +111,7 @@ func (c *Client) followDaemonSet(
 		if err != nil {
 			return err
 		}
-		if err := reportChange(e.Type, e.Object, n, seen); err != nil {
+		if err := reportChange(&e, n, seen); err != nil {
 			return err
 		}
 	}
@@ -132,40 +119,26 @@ func (c *Client) followDaemonSet(
 
 // reportChange calls seen with the DaemonSet of an event of a watch, or nil if it was deleted.
 // Events about other DaemonSets are ignored.
-func reportChange(
-	eventType string, object json.RawMessage, n Name, seen func(*DaemonSet),
-) error {
-	switch eventType {
-	case "ADDED", "MODIFIED", "DELETED":
-	default: // ERROR, usually because the resourceVersion is too old
-		var status struct{ Message string }
-		_ = json.Unmarshal(object, &status) // the type of the event is reported in any case
-		return fmt.Errorf("event %s of the watch: %s", eventType, status.Message)
+func reportChange(e *metav1.WatchEvent, n Name, seen func(*DaemonSet)) error {
+	switch watch.EventType(e.Type) {
+	case watch.Added, watch.Modified, watch.Deleted:
+	default: // an error, usually because the resourceVersion is too old
+		var status metav1.Status
+		_ = json.Unmarshal(e.Object.Raw, &status) // the type of the event is reported in any case
+		return fmt.Errorf("event %s of the watch: %s", e.Type, status.Message)
 	}
 	d := new(DaemonSet)
-	if err := json.Unmarshal(object, d); err != nil {
+	if err := json.Unmarshal(e.Object.Raw, d); err != nil {
 		return err
 	}
-	if d.Meta.Name != n.Name {
+	if d.Name != n.Name {
 		return nil
 	}
-	if eventType == "DELETED" {
+	if e.Type == string(watch.Deleted) {
 		d = nil
 	}
 	seen(d)
 	return nil
-}
-
-// requestMetadata requests only the metadata of objects. A response without a 2xx status is an
-// error.
-func (c *Client) requestMetadata(
-	ctx context.Context, path string, query url.Values,
-) (*http.Response, error) {
-	response, err := c.api.Metadata(ctx, path, query)
-	if err != nil {
-		return nil, err
-	}
-	return response, checkStatus(response, http.MethodGet, path)
 }
 
 func selectName(n Name) url.Values {

@@ -24,8 +24,7 @@ func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Decision {
 		return Decision{Reason: fmt.Sprintf("whether DaemonSet %s selects the node is not known: %v",
 			name, err)}
 	case !selects:
-		return Decision{true, fmt.Sprintf("DaemonSet %s no longer selects node %s", name,
-			n.Meta.Name)}
+		return Decision{true, fmt.Sprintf("DaemonSet %s no longer selects node %s", name, n.Name)}
 	}
 	return Decision{
 		Reason: fmt.Sprintf("DaemonSet %s selects the node, so another agent follows", name),
