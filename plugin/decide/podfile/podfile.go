@@ -58,7 +58,11 @@ func read(r io.Reader) ([]object, error) {
 	var objects []object
 	for _, text := range documents(data) {
 		o := object{text: text}
-		if err := yaml.Unmarshal(text, &o); err != nil {
+		err := checkAliases(text)
+		if err == nil {
+			err = yaml.Unmarshal(text, &o)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
 		}
 		// A list has the kind List, or a kind such as PodList. Another object may also have

@@ -25,6 +25,7 @@ func TestReadTakesYAMLAndJSON(t *testing.T) {
 			"---\n# the end\n",
 		"dashes in a text are not a document marker": metadata +
 			"  annotations:\n    a: |\n      ---\n      b\n" + spec,
+		"an alias": "kind: &kind Pod\nother: *kind\n" + strings.TrimPrefix(metadata, "kind: Pod\n") + spec,
 		"a document that begins on the line of its marker": "--- {kind: Pod, metadata: {name: web, namespace: shop}, spec: {hostNetwork: true}}\n",
 	} {
 		pod, err := podfile.Read(strings.NewReader(text))
@@ -125,6 +126,12 @@ func TestInputThatIsNotAPod(t *testing.T) {
 		},
 		{"no name", "kind: Pod\n", "the pod has no name"},
 		{"too many bytes", strings.Repeat(" ", 4<<20+1), "more than 4194304 bytes"},
+		{
+			"aliases of a long text",
+			"kind: Pod\nmetadata: {name: a}\nx: [&a " + strings.Repeat("<", 10_000) +
+				strings.Repeat(", *a", 1_000) + "]\n",
+			"more than 4194304 bytes with expanded aliases",
+		},
 	} {
 		pod, err := podfile.Read(strings.NewReader(test.text))
 		if err == nil || !strings.Contains(err.Error(), test.want) ||

@@ -165,7 +165,7 @@ func (s *system) printNotRedirected(
 func (p *parameters) pluginSettings() (*decide.Settings, error) {
 	settings := decide.Settings{}
 	if p.config != "" {
-		text, err := os.ReadFile(p.config)
+		text, err := readConfig(p.config)
 		if err != nil {
 			return nil, fmt.Errorf("--config: %w", err)
 		}
@@ -181,6 +181,16 @@ func (p *parameters) pluginSettings() (*decide.Settings, error) {
 		}
 	}
 	return &settings, nil
+}
+
+// readConfig reads a CNI configuration.
+func readConfig(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return readAtMost(f, path, 4<<20)
 }
 
 // printRedirected prints the explanation of a pod that is redirected.

@@ -77,7 +77,7 @@ func FuzzListFile(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		elements, err := readList(path)
+		elements, _, err := readList(path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"unicode"
 )
 
-// maxListFile is the maximum size of a file of list elements in bytes: much more than a list of all
-// prefixes that the kernel can load.
-const maxListFile = 64 << 20
+// maxListFiles is the maximum total size of the files of a list in bytes. 200,000 IPv4 prefixes have
+// about 3.6 MB.
+const maxListFiles = 4 << 20
 
 // expandLists replaces each element @FILE of a list by the elements in the file. A repeatable
 // parameter gets each element as a separate value.
@@ -17,6 +18,7 @@ func (p *parameter) expandLists(texts []string) ([]string, error) {
 		return texts, nil
 	}
 	var expanded []string
+	size := 0 // of the files that were read
 	for _, text := range texts {
 		if !strings.Contains(text, "@") {
 			expanded = append(expanded, text)
@@ -28,9 +30,13 @@ func (p *parameter) expandLists(texts []string) ([]string, error) {
 				expanded = append(expanded, element)
 				continue
 			}
-			elements, err := readList(path)
+			elements, length, err := readList(path)
 			if err != nil {
 				return nil, err
+			}
+			if size += length; size > maxListFiles {
+				return nil, fmt.Errorf("%s: the files of the list have more than %d MiB in total", path,
+					maxListFiles>>20)
 			}
 			expanded = append(expanded, elements...)
 		}
@@ -41,23 +47,22 @@ func (p *parameter) expandLists(texts []string) ([]string, error) {
 	return expanded, nil
 }
 
-// readList reads elements separated by commas, blanks and line ends. The rest of a line after # is
-// a comment.
-func readList(path string) ([]string, error) {
+// readList reads elements separated by commas, blanks and line ends, and returns the size of the
+// file. The rest of a line after # is a comment.
+func readList(path string) (elements []string, size int, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { _ = file.Close() }()
-	text, err := readAtMost(file, path, maxListFile)
+	text, err := readAtMost(file, path, maxListFiles)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var elements []string
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
 		isSeparator := func(c rune) bool { return c == ',' || unicode.IsSpace(c) }
 		elements = append(elements, strings.FieldsFunc(line, isSeparator)...)
 	}
-	return elements, nil
+	return elements, len(text), nil
 }

@@ -32,3 +32,31 @@ func TestTenThousandPrefixesFromAFile(t *testing.T) {
 		t.Errorf("the ruleset has %d prefixes, want 10000", n)
 	}
 }
+
+func TestFilesOfAListHaveALimitedTotalSize(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ports")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("80\n"), 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, stderr := testSystem()
+	if code := run(s, []string{"show", "-b", "@" + path + ",@" + path}); code != exitBadInput ||
+		!strings.Contains(stderr.String(), path+": the files of the list have more than 4 MiB in total") {
+		t.Errorf("exit code %d, want %d: %s", code, exitBadInput, stderr)
+	}
+}
+
+func TestALargeConfigurationIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sluice.conflist")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 4<<20+1); err != nil {
+		t.Fatal(err)
+	}
+	pod := filepath.Join("..", "..", "..", "plugin", "decide", "testdata", "openshift.yaml")
+	s, stderr := testSystem()
+	if code := run(s, []string{"explain", "--pod", pod, "--config", path}); code != exitBadInput ||
+		!strings.Contains(stderr.String(), "--config: "+path+": larger than 4 MiB") {
+		t.Errorf("exit code %d, want %d: %s", code, exitBadInput, stderr)
+	}
+}
