@@ -1,13 +1,14 @@
 package nftlist_test
 
-// exactRules are rules for which the listing and the kernel yield exactly the same rule. NAT rules
-// and rules with reject are in other lists, because they need certain chains.
+// exactRules are rules that Parse reads from a listing exactly as nft.ReadAll reads them from the
+// kernel, except for the rules that isAmbiguous describes. They are valid in a chain of any family
+// that is not a base chain. The other lists contain such rules for certain families or base chains.
 var exactRules = []string{
 	// Verdict maps.
-	"tcp dport vmap { 80 : accept, 443 : jump below, 90-99 : drop }",
+	"tcp dport vmap { 80 : accept, 443 : jump target, 90-99 : drop }",
 	"tcp dport vmap { 80 : accept, * : return }",
 	"tcp dport vmap { 80 : continue }",
-	"meta l4proto vmap { tcp : drop, udp : jump below }",
+	"meta l4proto vmap { tcp : drop, udp : jump target }",
 	"ct state vmap { invalid : return, established : accept, related : continue, new : drop }",
 	"ct direction vmap { original : drop }",
 	`iifname vmap { "a" : drop, "b*" : accept }`,
@@ -32,7 +33,7 @@ var exactRules = []string{
 	"ct state . tcp dport { new . 5 } drop",
 	"meta skuid . tcp dport { 1 . 5 } drop",
 	`iif . tcp dport { "lo" . 5 } drop`,
-	"meta l4proto . th dport vmap { tcp . 80 : drop, udp . 53 : jump below }",
+	"meta l4proto . th dport vmap { tcp . 80 : drop, udp . 53 : jump target }",
 	"meta l4proto . th dport vmap @services",
 	"tcp dport . meta mark @pairs drop",
 	// Changes of the header.
@@ -213,12 +214,12 @@ var exactRules = []string{
 	"meta priority set 0",
 }
 
-// exactRulesOf are rules like exactRules for one family. %[1]s is ip or ip6, %[2]s and %[3]s are
-// addresses of the family, and %[4]s is a prefix.
-var exactRulesOf = []string{
+// exactAddressRules are rules with addresses of IPv4 or IPv6. Their format arguments are the result
+// of formatArgumentsOf.
+var exactAddressRules = []string{
 	"%[1]s daddr . tcp dport { %[2]s . 80, %[3]s . 90 } drop",
 	"%[1]s saddr . tcp dport vmap { %[4]s . 5-6 : drop, * : accept }",
-	"%[1]s daddr . meta l4proto . th dport vmap { %[2]s . tcp . 80 : drop, %[3]s . udp . 53 : goto below }",
+	"%[1]s daddr . meta l4proto . th dport vmap { %[2]s . tcp . 80 : drop, %[3]s . udp . 53 : goto target }",
 	"%[1]s saddr . %[1]s daddr vmap { %[2]s . %[4]s : drop }",
 	"%[1]s saddr vmap { %[4]s : drop, %[2]s : accept }",
 	"%[1]s saddr { %[2]s, %[4]s } drop",
@@ -253,7 +254,7 @@ var exactRulesOf = []string{
 	"ct state new %[1]s saddr %[2]s tcp dport { 80, 90 } counter limit rate 3/hour drop",
 }
 
-// exactNetworkRules are rules like exactRules for IPv4, and for IPv6.
+// exactNetworkRules are rules with fields that only IPv4 or IPv6 has, by family.
 var exactNetworkRules = map[string][]string{
 	"ip": {
 		"ip version 4 drop",
@@ -297,8 +298,8 @@ var exactNetworkRules = map[string][]string{
 	},
 }
 
-// exactTranslations are rules like exactRules for a chain of type nat. In inet tables they need a
-// family.
+// exactTranslations are rules for a base chain of type nat: at postrouting for snat and masquerade,
+// and at prerouting for the others. Their format arguments are the result of formatArgumentsOf.
 var exactTranslations = []string{
 	"tcp dport 80 dnat %[1]s to %[2]s",
 	"tcp dport 80 dnat %[1]s to %[5]s:80",
@@ -325,14 +326,15 @@ var exactTranslations = []string{
 	"tcp dport 5 redirect to :80-90",
 	"meta l4proto tcp redirect to :80",
 	"meta l4proto tcp redirect to :tcp dport map { 80 : 90, 100 : 110 }",
-	"masquerade", // at postrouting only
+	"masquerade",
 	"masquerade fully-random",
 	"meta l4proto tcp masquerade to :1024-2048 random",
 	"snat %[1]s to %[2]s",
 	"snat %[1]s to %[2]s-%[3]s fully-random",
 }
 
-// exactAtPrerouting are rules like exactRules for a filter chain at prerouting.
+// exactAtPrerouting are rules for a base chain of type filter at prerouting. Their format arguments
+// are the result of formatArgumentsOf.
 var exactAtPrerouting = []string{
 	"fib saddr . iif oif 0 drop",
 	"fib saddr . mark . iif oif 0 drop",
@@ -353,10 +355,10 @@ var exactAtPrerouting = []string{
 	"%[6]s type vmap { 8 : drop }",
 }
 
-// exactNotInet are rules like exactRules that inet tables cannot contain.
+// exactNotInet are rules for a base chain of type filter at prerouting of an ip or ip6 table.
 var exactNotInet = []string{"ct protocol tcp ct original proto-dst 80 drop"}
 
-// exactInet are rules like exactRules for inet tables.
+// exactInet are rules for a base chain of type filter at prerouting of an inet table.
 var exactInet = []string{
 	"reject with icmpx admin-prohibited",
 	"meta nfproto ipv4 reject",
@@ -379,16 +381,16 @@ const objectDeclarations = `
 	quota little { 5 mbytes; }
 	ct helper ftp-std { type "ftp" protocol tcp; }
 	ct timeout short { protocol tcp; policy = { established : 60 }; }
-	map verdicts { type inet_service : verdict; elements = { 22 : drop, 23 comment "x" : jump below, 24 : accept }; }
+	map verdicts { type inet_service : verdict; elements = { 22 : drop, 23 comment "x" : jump target, 24 : accept }; }
 	map missing-none { type inet_service : verdict; }
 	map marks { type inet_service : mark; elements = { 22 : 5, 23 : 6 }; }
-	map services { type inet_proto . inet_service : verdict; elements = { tcp . 80 : drop, udp . 53 : goto below }; }
+	map services { type inet_proto . inet_service : verdict; elements = { tcp . 80 : drop, udp . 53 : goto target }; }
 	set classes { type dscp; elements = { cs1, af21 }; }
 	set pairs { type inet_service . mark; elements = { 5 . 6, 7 . 8 }; }
 `
 
 // familySetDeclarations declares the sets and maps that rules of one family use. Its format
-// arguments are the result of addressesOf.
+// arguments are the result of formatArgumentsOf.
 const familySetDeclarations = `
 	set fixed-%[1]s { type %[7]s; elements = { %[2]s, %[3]s }; }
 	set dynamic-%[1]s { type %[7]s; flags dynamic,timeout; timeout 1h; }
@@ -402,8 +404,16 @@ const familySetDeclarations = `
 	map targets-%[1]s { type %[7]s . inet_service : %[7]s . inet_service; elements = { %[2]s . 80 : %[3]s . 8080 }; }
 `
 
-// addressesOf returns the format arguments for rules of a family.
-func addressesOf(family string) []any {
+// formatArgumentsOf returns the format arguments for rules and declarations of a family:
+//
+//	%[1]s  the family, ip or ip6
+//	%[2]s  an address
+//	%[3]s  a greater address
+//	%[4]s  a prefix that contains neither of the addresses
+//	%[5]s  the first address as nft writes it before a port
+//	%[6]s  the control protocol of the family, icmp or icmpv6
+//	%[7]s  the type of its addresses in declarations of sets
+func formatArgumentsOf(family string) []any {
 	if family == "ip6" {
 		return []any{"ip6", "fd00::1", "fd00::9", "fd01::/32", "[fd00::1]", "icmpv6", "ipv6_addr"}
 	}

@@ -38,9 +38,9 @@ func ruleTableOf(family string) *ruleTable {
 		families, others = []string{"ip", "ip6"}, exactInet
 	}
 	for _, f := range families {
-		fmt.Fprintf(&r.text, familySetDeclarations, addressesOf(f)...)
+		fmt.Fprintf(&r.text, familySetDeclarations, formatArgumentsOf(f)...)
 	}
-	r.text.WriteString("\tchain below { }\n")
+	r.text.WriteString("\tchain target { }\n")
 	for _, rule := range exactRules {
 		r.add("", rule)
 	}
@@ -51,10 +51,10 @@ func ruleTableOf(family string) *ruleTable {
 	for _, f := range families {
 		format := func(rule string) string {
 			// Most rules use only some of the arguments.
-			text, _, _ := strings.Cut(fmt.Sprintf(rule, addressesOf(f)...), "%!(EXTRA")
+			text, _, _ := strings.Cut(fmt.Sprintf(rule, formatArgumentsOf(f)...), "%!(EXTRA")
 			return text
 		}
-		for _, rule := range exactRulesOf {
+		for _, rule := range exactAddressRules {
 			r.add("", format(rule))
 		}
 		for _, rule := range exactNetworkRules[f] {

@@ -74,8 +74,8 @@ var knownRules = []string{
 	"ct mark set ct mark and 0xff drop",
 	"ct mark set meta mark and 0xff",
 	"meta mark set 7 tcp dport 80 drop",
-	"tcp dport 80 jump below",
-	"tcp dport 80 goto below",
+	"tcp dport 80 jump target",
+	"tcp dport 80 goto target",
 	"tcp dport 80 return",
 	"iif lo drop",
 	"ip6 nexthdr tcp drop",
@@ -144,7 +144,7 @@ const ruleset = `table inet t {
 	set fixed { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 172.16.0.1-172.16.0.9 }; }
 	limit slow { rate 5/minute; }
 	set changing { type ipv4_addr; flags dynamic,timeout; timeout 1h; }
-	chain below { meta mark set 9; }
+	chain target { meta mark set 9; }
 	chain out { type filter hook %s priority %d; policy accept; %s; }
 }`
 

@@ -260,10 +260,10 @@ table inet t { # handle 7
 
 	chain out {
 		type nat hook output priority -100; policy accept;
-		ip6 daddr fd00::/8 counter goto below
+		ip6 daddr fd00::/8 counter goto target
 	}
 
-	chain below {
+	chain target {
 	}
 }
 `
@@ -279,10 +279,10 @@ table inet t { # handle 7
 
 	chain out {
 		type nat hook output priority -100; policy accept;
-		ip6 daddr fd00::/8 counter goto below
+		ip6 daddr fd00::/8 counter goto target
 	}
 
-	chain below {
+	chain target {
 	}
 }
 `
