@@ -113,28 +113,23 @@ func negateIf(not bool, c matchAlternatives) matchAlternatives {
 // oneOf returns alternatives and exceptions for packets that satisfy a condition in list. If not is
 // set, it returns them for packets that satisfy no condition in list: the negation of a single
 // condition as an alternative, or several conditions as exceptions.
-func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternatives, []rules.Match) {
-	if not && len(list) == 1 {
-		return matchAlternatives{{negate(list[0])}}, nil
+func oneOf(not bool, list []rules.Match) (alternatives matchAlternatives, except []rules.Match) {
+	switch {
+	case not && len(list) == 1:
+		return matchAlternatives{{rules.Negated(list[0])}}, nil
+	case not:
+		return always, list
 	}
-	alternatives, except := make(matchAlternatives, 0, len(list)), []rules.Match(nil)
 	for _, m := range list {
-		if not {
-			except = append(except, m)
-		} else {
-			alternatives = append(alternatives, []rules.Match{m})
-		}
+		alternatives = append(alternatives, []rules.Match{m})
 	}
-	if not {
-		alternatives = always
-	}
-	return alternatives, except
+	return alternatives, nil
 }
 
 // interfaceConditions returns a condition for each name. It omits duplicates, and names that a
 // prefix in m.Names covers.
 func interfaceConditions(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
-	var list []rules.MatchInterface
+	var list []rules.Match
 	for i, n := range m.Names {
 		isRedundant := false
 		for j, other := range m.Names {
@@ -145,10 +140,7 @@ func interfaceConditions(m rules.MatchInterface) (matchAlternatives, []rules.Mat
 			list = append(list, rules.MatchInterface{Out: m.Out, Names: []rules.InterfaceName{n}})
 		}
 	}
-	return oneOf(m.Not, list, func(m rules.MatchInterface) rules.MatchInterface {
-		m.Not = true
-		return m
-	})
+	return oneOf(m.Not, list)
 }
 
 // addressConditions returns a condition for each prefix.
@@ -156,7 +148,7 @@ func (tr *translator) addressConditions(m rules.MatchAddr) (matchAlternatives, [
 	if m.Family() != tr.family {
 		return never, nil
 	}
-	var list []rules.MatchAddr
+	var list []rules.Match
 	for _, r := range m.Ranges {
 		for _, p := range r.Prefixes() {
 			if p.Bits() == 0 {
@@ -167,10 +159,7 @@ func (tr *translator) addressConditions(m rules.MatchAddr) (matchAlternatives, [
 			})
 		}
 	}
-	return oneOf(m.Not, list, func(m rules.MatchAddr) rules.MatchAddr {
-		m.Not = true
-		return m
-	})
+	return oneOf(m.Not, list)
 }
 
 // ownerConditions returns a condition for each range of IDs. If the match is negated, a packet must

@@ -52,7 +52,7 @@ func protocolConditions(matches []rules.Match) (matchAlternatives, []rules.Match
 	if candidates == nil {
 		selected = excluded
 	}
-	var singles []rules.MatchProtocol
+	var singles []rules.Match
 	for _, p := range selected {
 		if candidates == nil || isAllowed(p) {
 			singles = append(singles, rules.MatchProtocol{Protocols: []rules.Protocol{p}})
@@ -61,10 +61,6 @@ func protocolConditions(matches []rules.Match) (matchAlternatives, []rules.Match
 	if candidates == nil && len(singles) == 0 {
 		return always, nil, nil
 	}
-	negate := func(m rules.MatchProtocol) rules.MatchProtocol {
-		m.Not = true
-		return m
-	}
-	alternatives, except := oneOf(candidates == nil, singles, negate)
+	alternatives, except := oneOf(candidates == nil, singles)
 	return alternatives, except, nil
 }

@@ -72,62 +72,7 @@ func (s *space) tupleMatches(m rules.MatchTuple, setOf func(rules.Match) set) se
 		if _, ok := fieldMatch.(rules.MatchFamily); ok {
 			continue // every packet has a family
 		}
-		hasFields = s.and(hasFields, s.or(setOf(fieldMatch), setOf(negatedMatch(fieldMatch))))
+		hasFields = s.and(hasFields, s.or(setOf(fieldMatch), setOf(rules.Negated(fieldMatch))))
 	}
 	return s.minus(hasFields, packets)
-}
-
-// negatedMatch returns the match of the packets that have the compared field with another value.
-func negatedMatch(match rules.Match) rules.Match {
-	switch m := match.(type) {
-	case rules.MatchInterface:
-		m.Not = !m.Not
-		return m
-	case rules.MatchAddr:
-		m.Not = !m.Not
-		return m
-	case rules.MatchProtocol:
-		m.Not = !m.Not
-		return m
-	case rules.MatchPort:
-		m.Not = !m.Not
-		return m
-	case rules.MatchICMP:
-		m.Not = !m.Not
-		return m
-	case rules.MatchOwner:
-		m.Not = !m.Not
-		return m
-	case rules.MatchMark:
-		m.Not = !m.Not
-		return m
-	case rules.MatchMarkRange:
-		m.Not = !m.Not
-		return m
-	case rules.MatchState:
-		m.Not = !m.Not
-		return m
-	case rules.MatchStatus:
-		m.Not = !m.Not
-		return m
-	case rules.MatchDirection:
-		m.Reply = !m.Reply
-		return m
-	case rules.MatchAddrType:
-		m.Not = !m.Not
-		return m
-	case rules.MatchTCPFlags:
-		m.Not = !m.Not
-		return m
-	case rules.MatchSocket:
-		m.Not = !m.Not
-		return m
-	case rules.MatchListed:
-		m.Not = !m.Not
-		return m
-	case rules.MatchReversePath:
-		m.Not = !m.Not
-		return m
-	}
-	return match
 }
