@@ -1,15 +1,6 @@
 package rules
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-)
-
-// ConntrackPriority is the priority of conntrack (NF_IP_PRI_CONNTRACK). Chains that run earlier can
-// assign a zone, but do not know states. Of conntrack and a chain with the same priority, the one
-// that was registered last runs first.
-const ConntrackPriority = -200
+import "fmt"
 
 // A Trace is the path of a packet through a ruleset.
 type Trace struct {
@@ -23,14 +14,16 @@ type Trace struct {
 	// Exhausted names the limit on time or memory that the evaluation reached. If it is not empty,
 	// the path is unknown.
 	Exhausted string
-	// DependsOn names the conditions that select between Outcome and Alternatives.
+	// DependsOn names the conditions whose results determine which of Outcome and Alternatives
+	// occurs.
 	DependsOn []string
 	// UnknownAt contains the rules with the unknown expressions that Outcome.Undecided and
-	// Outcome.UnknownMarks name, at most ten. The Stopped of these steps is nil. Unknown facts
-	// about the host are not listed, because no rule contains them.
+	// Outcome.UnknownMarks name, at most ten, with Stopped nil. Outcome may also name unknown facts
+	// about the host, which no rule contains.
 	UnknownAt []Step
-	// Uncertain names the random or unknown conditions that decide whether some rules match, even
-	// if the outcome does not depend on them. Steps assume that none of the conditions holds.
+	// Uncertain names the random or unknown conditions on which the steps of Passes depend, at most
+	// ten. The steps are correct if none of the conditions holds. The outcome may be the same in
+	// all cases.
 	Uncertain []string
 	// Assumed contains the properties of the host on which rules depend and that the packet does
 	// not state: the route to its source, and a transparent socket. The evaluation assumes that the
@@ -56,10 +49,10 @@ const (
 
 // A Pass is the traversal of a hook.
 type Pass struct {
-	Packet Packet // as it enters
+	Packet Packet // as it enters the hook
 	Steps  []Step
-	// MoreSteps reports that not all steps are listed.
-	MoreSteps bool
+	// Truncated reports that Steps contains only the first steps, because there are too many.
+	Truncated bool
 	// Notes are effects without a rule.
 	Notes   []Note
 	Outcome Outcome // of this hook
@@ -92,10 +85,9 @@ func (n Note) String() string {
 		n.Chain.Chain.Name, n.Text)
 }
 
-// A Step is a matching rule.
+// A Step is a rule in the path of a packet: the packet meets the Matches of the rule.
 type Step struct {
-	Table *Table
-	Chain *Chain
+	ChainRef
 	Index int // of the rule in the chain
 	// Base is the base chain from which the rule was reached.
 	Base *Base
@@ -125,58 +117,4 @@ func (s Step) Number() int {
 func (s Step) String() string {
 	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Number(),
 		s.Rule())
-}
-
-// BaseChains returns the base chains at a hook in the order of the kernel: by [Base.Position], then
-// by [Base.Order]. At equal values NAT chains are last, by their priorities; other chains keep the
-// order of the ruleset.
-func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
-	var chains []ChainRef
-	for t, c := range rs.AllChains() {
-		if c.Base != nil && c.Base.Hook == h {
-			chains = append(chains, ChainRef{t, c})
-		}
-	}
-	slices.SortStableFunc(chains, func(x, y ChainRef) int {
-		return x.Chain.Base.compare(y.Chain.Base)
-	})
-	return chains
-}
-
-// compare returns a negative number if b runs before other, and a positive number if it runs after
-// other.
-func (b *Base) compare(other *Base) int {
-	byPosition := cmp.Or(cmp.Compare(b.Position(), other.Position()),
-		cmp.Compare(b.Order, other.Order))
-	switch {
-	case byPosition != 0:
-		return byPosition
-	case b.Type == NAT && other.Type == NAT:
-		return cmp.Compare(b.Priority, other.Priority)
-	case b.Type == NAT:
-		return 1
-	case other.Type == NAT:
-		return -1
-	}
-	return 0
-}
-
-// ChainRef is a chain and its table.
-type ChainRef struct {
-	Table *Table
-	Chain *Chain
-}
-
-// HasEffect reports whether the base chain has rules or drops packets by its policy.
-func (c *Chain) HasEffect() bool { return len(c.Rules) > 0 || c.Base.Drop }
-
-// OrderMatters reports whether it may matter which of two base chains of a hook runs first: a
-// packet can traverse both, and each affects packets or the other chain. A NAT chain without rules
-// affects chains of other types: the kernel translates packets of earlier connections.
-func (c ChainRef) OrderMatters(other ChainRef) bool {
-	samePackets := c.Table.Family == Inet || other.Table.Family == Inet ||
-		c.Table.Family == other.Table.Family
-	isNAT, isOtherNAT := c.Chain.Base.Type == NAT, other.Chain.Base.Type == NAT
-	return samePackets && (c.Chain.HasEffect() || isNAT && !isOtherNAT) &&
-		(other.Chain.HasEffect() || isOtherNAT && !isNAT)
 }

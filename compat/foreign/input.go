@@ -52,7 +52,7 @@ func stepsWith(
 	return func(yield func(rules.Step) bool) {
 		for i := range c.Rules {
 			if slices.ContainsFunc(c.Rules[i].Actions, condition) &&
-				!yield(rules.Step{Table: t, Chain: c, Index: i}) {
+				!yield(rules.Step{ChainRef: rules.ChainRef{Table: t, Chain: c}, Index: i}) {
 				return
 			}
 		}

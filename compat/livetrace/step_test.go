@@ -26,7 +26,8 @@ func TestPathShowsChanges(t *testing.T) {
 	var o livetrace.Observation
 	for i, e := range events {
 		o.Steps = append(o.Steps, livetrace.Step{
-			Step: rules.Step{Table: &table, Chain: &chain, Index: i}, Event: e, Hook: rules.Output,
+			Step:  rules.Step{ChainRef: rules.ChainRef{Table: &table, Chain: &chain}, Index: i},
+			Event: e, Hook: rules.Output,
 		})
 	}
 	var got []string

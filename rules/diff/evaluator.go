@@ -269,8 +269,7 @@ func (e *evaluator) connectionMark(f flow) *markBits {
 // step returns the current rule as a step of the evaluation.
 func (e *evaluator) step() *rules.Step {
 	return &rules.Step{
-		Table: e.chain.Table, Chain: e.chain.Chain, Index: e.run.first,
-		Base: e.position.chain.Chain.Base,
+		ChainRef: e.chain, Index: e.run.first, Base: e.position.chain.Chain.Base,
 	}
 }
 

@@ -133,15 +133,14 @@ func (x *explanation) addSteps(p *rules.Pass, s *summary, base *rules.Base) {
 		switch {
 		case !x.holds(e.packets):
 		case x.stepCount >= MaxSteps:
-			p.MoreSteps = true
+			p.Truncated = true
 			return
 		case e.call != nil:
 			x.addSteps(p, e.call, base)
 		default:
 			x.stepCount += stepsOf(&s.chain.Chain.Rules[e.index])
 			p.Steps = append(p.Steps, rules.Step{
-				Table: s.chain.Table, Chain: s.chain.Chain, Index: e.index, Base: base,
-				Stopped: e.stopped,
+				ChainRef: s.chain, Index: e.index, Base: base, Stopped: e.stopped,
 			})
 		}
 	}

@@ -357,9 +357,7 @@ func (r diffReport) writeRemarks(b *strings.Builder) {
 
 // chainTexts returns the names of the chains.
 func chainTexts(chains []rules.ChainRef) []string {
-	return convertEach(chains, func(c *rules.ChainRef) string {
-		return chainName(rules.Step{Table: c.Table, Chain: c.Chain})
-	})
+	return convertEach(chains, func(c *rules.ChainRef) string { return chainName(*c) })
 }
 
 // deviationsText returns the ids of deviations as a phrase.

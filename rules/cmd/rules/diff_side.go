@@ -298,7 +298,7 @@ func (side *diffSide) locate(step *rules.Step) string {
 	if line, ok := text.line(rule.Line); ok {
 		return fmt.Sprintf("%s:%d: %s", text.name, rule.Line, shorten(line))
 	}
-	where := chainName(*step)
+	where := chainName(step.ChainRef)
 	if rule.Handle != 0 {
 		where += fmt.Sprintf(" handle %d", rule.Handle)
 	} else {

@@ -27,7 +27,7 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		fmt.Fprintln(b, "  "+sentence)
 	}
 	for _, step := range trace.UnknownAt {
-		fmt.Fprintf(b, "  Unknown in chain %s rule %d: %s\n", chainName(step), step.Number(),
+		fmt.Fprintf(b, "  Unknown in chain %s rule %d: %s\n", chainName(step.ChainRef), step.Number(),
 			stepText(step))
 	}
 	for _, property := range trace.Assumed {
@@ -53,7 +53,7 @@ func writePass(b *strings.Builder, pass rules.Pass) {
 	chain := ""
 	for i, step := range pass.Steps {
 		writeNotes(i)
-		if name := chainName(step); name != chain {
+		if name := chainName(step.ChainRef); name != chain {
 			chain = name
 			fmt.Fprintf(b, "    chain %s\n", chain)
 		}
@@ -61,7 +61,7 @@ func writePass(b *strings.Builder, pass rules.Pass) {
 	}
 	writeNotes(len(pass.Steps))
 	switch {
-	case pass.MoreSteps:
+	case pass.Truncated:
 		fmt.Fprintf(b, "    and more: only the first %d rules that match are listed\n",
 			len(pass.Steps))
 	case len(pass.Steps) == 0 && len(pass.Notes) == 0:
@@ -69,9 +69,9 @@ func writePass(b *strings.Builder, pass rules.Pass) {
 	}
 }
 
-// chainName returns the name of the step's chain, with its table, as printable text.
-func chainName(step rules.Step) string {
-	return rules.Printable(step.Table.Family.String() + " " + step.Table.Name + " " + step.Chain.Name)
+// chainName returns the name of a chain, with its table, as printable text.
+func chainName(c rules.ChainRef) string {
+	return rules.Printable(c.Table.Family.String() + " " + c.Table.Name + " " + c.Chain.Name)
 }
 
 // hookText returns the hook and the interface of a packet.
@@ -205,7 +205,7 @@ func packetExplanationOf(packet rules.Packet, trace rules.Trace) packetExplanati
 		Passes: convertEach(trace.Passes, func(pass *rules.Pass) jsonPass {
 			return jsonPass{
 				pass.Packet.Hook.String(), pass.Packet.String(),
-				convertEach(pass.Steps, jsonStepOf), pass.MoreSteps,
+				convertEach(pass.Steps, jsonStepOf), pass.Truncated,
 				convertEach(pass.Notes, func(n *rules.Note) string { return n.String() }),
 			}
 		}),
