@@ -35,7 +35,8 @@ type option struct {
 
 // A moduleReader translates a match or target with its options to the model. Its methods match*
 // each translate one or two of the matches in match_list.go, and its methods target* one or two of
-// the targets in target_list.go. Its methods *Text are the functions of [extension.text].
+// the targets in target_list.go. The other methods in these two files, *Text, are the functions of
+// [extension.text].
 type moduleReader struct {
 	*ruleReader
 	*module
