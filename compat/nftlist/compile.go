@@ -32,8 +32,10 @@ type compiler struct {
 	// lacksRegisters reports whether the statement needs more registers than there are.
 	lacksRegisters bool
 	// omittedFamily is the family, ip or ip6, to which the rule may be limited by a condition that
-	// nft does not list.
+	// nft does not list. isOtherFamily reports whether the compiler translates the rule for the
+	// packets of the other family.
 	omittedFamily string
+	isOtherFamily bool
 }
 
 // newCompiler returns a compiler for a rule of a table.
@@ -256,7 +258,8 @@ func compileRule(family string, sets *setBuilder, statements []statement) [][]an
 		limited.needNetwork(network)
 		limited.compiled = limited.implied
 		if network == other {
-			limited.compiled = append(limited.compiled, omittedFamilyCondition())
+			// nft compiles the rule without the omitted condition like a rule for both families.
+			limited.network, limited.isOtherFamily = "", true
 		}
 		for _, s := range statements {
 			limited.compileStatement(s)
@@ -266,8 +269,22 @@ func compileRule(family string, sets *setBuilder, statements []statement) [][]an
 	return byFamily
 }
 
-// omittedFamilyCondition returns an unknown condition. It represents the condition on the family of
-// packets that nft may have omitted.
-func omittedFamilyCondition() rules.Unknown {
-	return rules.Unknown{Text: "meta nfproto, which nft may leave out", Effect: rules.Reads}
+// mayOmitFamily records that nft may have omitted, before the current statement, a condition that
+// limits the rule to a family, ip or ip6.
+func (c *compiler) mayOmitFamily(family string) {
+	switch {
+	case c.network != "":
+	case c.isOtherFamily:
+		c.mayOmit("meta nfproto")
+	default:
+		c.omittedFamily = family
+	}
+}
+
+// mayOmit adds an unknown condition before the current statement. It represents a condition that
+// nft may have omitted.
+func (c *compiler) mayOmit(condition string) {
+	c.implied = append(c.implied, rules.Unknown{
+		Text: condition + ", which nft may leave out", Effect: rules.Reads,
+	})
 }

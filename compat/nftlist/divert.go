@@ -66,7 +66,7 @@ func (c *compiler) reject(body json.RawMessage) bool {
 		x.Type = unix.NFT_REJECT_TCP_RST
 		if c.network == "" {
 			// nft lists "meta nfproto ipv4 reject with tcp reset" without its condition.
-			c.added = append(c.added, omittedFamilyCondition())
+			c.mayOmit("meta nfproto")
 		}
 		c.add(&x)
 		return with.Expr == nil && c.needHeader("tcp")

@@ -356,7 +356,13 @@ var exactAtPrerouting = []string{
 }
 
 // exactNotInet are rules for a base chain of type filter at prerouting of an ip or ip6 table.
-var exactNotInet = []string{"ct protocol tcp ct original proto-dst 80 drop"}
+var exactNotInet = []string{
+	"ct protocol tcp ct original proto-dst 80 drop",
+	"ct protocol tcp drop",
+	"tcp dport 80 tcp option window missing drop",
+	"icmp type echo-request drop",
+	"icmpv6 type echo-request drop",
+}
 
 // exactInet are rules for a base chain of type filter at prerouting of an inet table.
 var exactInet = []string{
@@ -372,6 +378,10 @@ var exactInet = []string{
 	"ip length 5 drop",
 	"ip ttl 5 drop",
 	"ip6 hoplimit 5 drop",
+	"ip saddr 10.0.0.1 icmpv6 type echo-request drop",
+	"meta nfproto ipv6 icmp code 3 drop",
+	"meta nfproto ipv4 tcp option maxseg size 5 drop",
+	"ip6 saddr fd00::1 ct protocol tcp drop",
 }
 
 // objectDeclarations declares the named objects that the rules of all families use.

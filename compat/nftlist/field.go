@@ -69,6 +69,7 @@ func (c *compiler) field(e json.RawMessage) (field, bool) {
 	case "rt":
 		return routeField(body)
 	case "tcp option":
+		c.needOption()
 		return optionField(body)
 	case "numgen":
 		return numgenField(body)

@@ -66,11 +66,22 @@ func optionField(body json.RawMessage) (field, bool) {
 	})
 }
 
+// needOption records that the statement reads an option of TCP. Before such a statement nft omits a
+// condition on the protocol, even if it also limits the family, such as "ip protocol tcp".
+func (c *compiler) needOption() {
+	if c.network == "" {
+		c.mayOmit("ip protocol or ip6 nexthdr")
+	}
+}
+
 // presenceField translates the condition that a packet has an option or an extension header.
 func (c *compiler) presenceField(kind string, body json.RawMessage) (field, bool) {
 	var object optionObject
 	if !exactly(body, &object) || object.Field != "" {
 		return field{}, false
+	}
+	if kind == "tcp option" {
+		c.needOption()
 	}
 	names, op, network := tcpOptions, expr.ExthdrOp(unix.NFT_EXTHDR_OP_TCPOPT), ""
 	switch kind {

@@ -105,8 +105,8 @@ var knownRules = []string{
 	"limit rate 1/second ip dscp cs1 drop",
 	"udp length 5-8 drop",
 	"tcp window < 100 drop",
-	"tcp option maxseg exists drop",
-	"tcp option maxseg size > 500 drop",
+	"meta nfproto ipv4 tcp option maxseg exists drop",
+	"meta nfproto ipv6 tcp option maxseg size > 500 drop",
 	"udp dport 4789 @ih,32,24 0x1001 meta mark set 5",
 	"ct label 5 drop",
 	"ct label set 5",
@@ -138,6 +138,57 @@ var unknownRules = []string{
 	"meta l4proto icmp limit rate 1/second drop",
 	"tcp doff . tcp dport { 5 . 80 } drop",
 	"ip version . ip hdrlength { 4 . 5 } drop",
+}
+
+// listedAlike contains lists of rules that nft lists in the same way, although they match different
+// packets.
+var listedAlike = [][]string{
+	{
+		"ct protocol tcp drop", "meta nfproto ipv4 ct protocol tcp drop",
+		"meta nfproto ipv6 ct protocol tcp drop",
+	},
+	{
+		"tcp option maxseg exists drop", "ip protocol tcp tcp option maxseg exists drop",
+		"ip6 nexthdr tcp tcp option maxseg exists drop",
+		"ct protocol tcp tcp option maxseg exists drop",
+	},
+	{
+		"tcp option maxseg size 5 drop", "ip protocol tcp tcp option maxseg size 5 drop",
+		"meta l4proto tcp tcp option maxseg size 5 drop",
+	},
+	{
+		"meta nfproto ipv4 tcp option maxseg missing drop",
+		"meta nfproto ipv4 meta l4proto tcp tcp option maxseg missing drop",
+		"meta nfproto ipv4 meta l4proto udp tcp option maxseg missing drop",
+	},
+	{"meta l4proto icmp drop", "meta nfproto ipv4 meta l4proto icmp drop"},
+}
+
+// TestRulesThatAreListedAlikeAreUndecided verifies that the listing of a rule is not found to be
+// equivalent to a rule that nft lists in the same way.
+func TestRulesThatAreListedAlikeAreUndecided(t *testing.T) {
+	ns := newNamespace(t)
+	for _, group := range listedAlike {
+		listing := ""
+		for _, rule := range group {
+			ns.load(t, fmt.Sprintf(ruleset, "output", -150, rule))
+			text, err := ns.run(t, "", ns.nft, "list", "ruleset")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if listing == "" {
+				listing = text
+			}
+			if text != listing {
+				t.Errorf("%s and %s are not listed alike:\n%s\n%s", group[0], rule, listing, text)
+			}
+			for form, verdict := range ns.compare(t, mainForms...) {
+				if verdict != diff.Undecidable {
+					t.Errorf("%s, nft %s: %v, want %v", rule, form, verdict, diff.Undecidable)
+				}
+			}
+		}
+	}
 }
 
 const ruleset = `table inet t {

@@ -28,6 +28,10 @@ func (c *compiler) match(body json.RawMessage) bool {
 	}
 	if isPresence(kind, left) {
 		f, ok := c.presenceField(kind, left)
+		if kind == "tcp option" && isMissing(m.Op, m.Right) && c.transport == nil {
+			// nft lists "meta l4proto tcp tcp option maxseg missing" without the first condition.
+			c.mayOmit("meta l4proto")
+		}
 		return ok && c.compare(f, m.Op, m.Right, false)
 	}
 	fields, ok := c.fields(m.Left)
@@ -49,6 +53,12 @@ func (c *compiler) match(body json.RawMessage) bool {
 }
 
 func isBool(e json.RawMessage) bool { return string(e) == "true" || string(e) == "false" }
+
+// isMissing reports whether a comparison of a boolean is the condition that it is false.
+func isMissing(op string, right json.RawMessage) bool {
+	value, ok := booleanType.scalar(right, false)
+	return ok && (value[0] == 0) != (op == "!=")
+}
 
 // isSet reports whether the right side of a comparison is a set or the name of a set.
 func isSet(right json.RawMessage) bool {
@@ -184,17 +194,22 @@ func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) b
 // condition before later statements that need the protocol.
 func (c *compiler) recordProtocol(kind string, left, right json.RawMessage) {
 	var key struct{ Key, Protocol, Field string }
-	if json.Unmarshal(left, &key) != nil || kind != "meta" && kind != "payload" {
+	if json.Unmarshal(left, &key) != nil {
 		return
 	}
-	switch key.Key + key.Protocol + " " + key.Field {
-	case "nfproto ":
+	switch kind + " " + key.Key + key.Protocol + " " + key.Field {
+	case "ct protocol ":
+		if _, ok := protocolType.scalar(right, false); ok && c.network == "" {
+			// nft lists "meta nfproto ipv4 ct protocol tcp" without the first condition.
+			c.mayOmit("meta nfproto")
+		}
+	case "meta nfproto ":
 		if value, ok := nfprotoType.scalar(right, false); ok && c.network == "" {
 			c.network = map[byte]string{
 				unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
 			}[value[0]]
 		}
-	case "l4proto ", "ip protocol", "ip6 nexthdr":
+	case "meta l4proto ", "payload ip protocol", "payload ip6 nexthdr":
 		value, ok := protocolType.scalar(right, false)
 		if !ok {
 			return
@@ -202,11 +217,12 @@ func (c *compiler) recordProtocol(kind string, left, right json.RawMessage) {
 		if c.transport == nil {
 			c.transport = &value[0]
 		}
-		if c.network == "" {
-			// nft lists "meta nfproto ipv4 meta l4proto icmp" without the first condition.
-			c.omittedFamily = map[byte]string{
-				unix.IPPROTO_ICMP: "ip", unix.IPPROTO_ICMPV6: "ip6",
-			}[value[0]]
+		// nft lists "meta nfproto ipv4 meta l4proto icmp" without the first condition.
+		switch value[0] {
+		case unix.IPPROTO_ICMP:
+			c.mayOmitFamily("ip")
+		case unix.IPPROTO_ICMPV6:
+			c.mayOmitFamily("ip6")
 		}
 	}
 }

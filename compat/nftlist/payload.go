@@ -179,13 +179,9 @@ func (c *compiler) needHeader(protocol string) bool {
 	case "ip", "ip6":
 		return c.needNetwork(protocol)
 	case "icmp":
-		if !c.needNetwork("ip") {
-			return false
-		}
+		c.needControlNetwork("ip")
 	case "icmpv6":
-		if !c.needNetwork("ip6") {
-			return false
-		}
+		c.needControlNetwork("ip6")
 	case "th":
 		return true
 	}
@@ -196,6 +192,15 @@ func (c *compiler) needHeader(protocol string) bool {
 		c.transport = &number
 	}
 	return *c.transport == number
+}
+
+// needControlNetwork adds the condition that the network protocol of the packet is the one of a
+// protocol of control messages, unless the table or an earlier statement implies the network
+// protocol. nft accepts icmpv6 after ip, and icmp after ip6.
+func (c *compiler) needControlNetwork(protocol string) {
+	if c.network == "" && !c.isOtherFamily {
+		c.needNetwork(protocol)
+	}
 }
 
 // needNetwork adds the condition that the network protocol of the packet is ip or ip6. It returns
