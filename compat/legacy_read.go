@@ -48,6 +48,22 @@ func sluiceRules(t *rules.Table) *rules.Table {
 	})
 }
 
+// InstalledLegacy returns the tables of iptables-legacy in the ruleset, a result of [ReadLive], that
+// contain Sluice's chains or jumps to them. The tables contain only these chains and jumps, and
+// have no policies.
+func InstalledLegacy(rs *rules.Ruleset) []rules.Table {
+	var installed []rules.Table
+	for i := range rs.Tables {
+		if t := &rs.Tables[i]; IsLegacyTable(t) {
+			if selected := sluiceRules(t); selected != nil {
+				selected.XTables, selected.Comment = t.XTables, t.Comment
+				installed = append(installed, *selected)
+			}
+		}
+	}
+	return installed
+}
+
 // sluiceAndPrecedingRules returns the result of sluiceRules, and the foreign rules that precede a
 // jump to Sluice's chains. A preceding rule may end the chain before the jump. Rules that jump to
 // the chain of [MarkTraces] are omitted, because they never end a chain.

@@ -6,7 +6,7 @@
 // [Diagnose] derives findings from the facts and the parameters of a redirection, each with a
 // [Severity] and the next step. It reads nothing itself. [Sum] returns the verdict of all findings.
 //
-//	facts := doctor.Gather(ns, ruleset, diff.AgentBudget)
+//	facts := doctor.Gather(ns, ruleset, diff.AgentRetryBudget)
 //	for _, f := range doctor.Diagnose(facts, redirect) {
 //		fmt.Println(f.Severity, f.Topic, f.Summary)
 //	}

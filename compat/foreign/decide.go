@@ -139,37 +139,76 @@ const maxClasses = 3
 // ruleset captures. live contains all rules of the namespace, including Sluice's rules. Decide
 // may change the order of the chains in live.Ambiguous. The budget bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	if hasOnlySluiceRules(&live) {
-		return newEffect(&live, &desired)
-	}
-	return decideAll(live, desired, b)
+	filtered := withoutFilters(&live)
+	installed := installedRules(&live.Ruleset, &desired)
+	return decide(&live, &filtered, &desired, &installed, b, affectedFamilies(&filtered))
 }
 
 // decideAll is like [Decide], but does not assume that Sluice's rules are the desired ruleset.
 func decideAll(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	e := newEffect(&live, &desired)
-	setOrders, ok := ordersOf(live.Ambiguous)
-	if !ok {
-		for _, a := range live.Ambiguous {
-			e.addUnknown(a.String())
-		}
+	filtered := withoutFilters(&live)
+	return decide(&live, &filtered, &desired, &desired, b, []rules.Family{rules.IPv4, rules.IPv6})
+}
+
+// decide returns the effect of the live rules on the packets of the families. filtered is the
+// result of withoutFilters. The chains that it lacks are evaluated only if packets may bypass the
+// proxy without them.
+func decide(
+	live, filtered *compat.Live, desired, installed *rules.Ruleset, b diff.Budget, families []rules.Family,
+) Effect {
+	e := newEffect(live, desired)
+	if len(families) == 0 {
 		return e
 	}
 	options := diff.Options{
 		MaxClasses: maxClasses, Budget: b.From(time.Now()), HostAddresses: live.Addresses,
 	}
+	for _, f := range families {
+		options.Families = []rules.Family{f}
+		found := evaluate(filtered, installed, options)
+		if found.Verdict() != None {
+			found = evaluate(live, installed, options)
+		}
+		e.add(&found)
+	}
+	return e
+}
+
+// evaluate returns the result of the evaluation of the live rules for packets of the family in the
+// options. Sluice's rules alone are the installed rules.
+func evaluate(live *compat.Live, installed *rules.Ruleset, o diff.Options) Effect {
+	var e Effect
+	ambiguous := ofFamily(live.Ambiguous, o.Families[0])
+	setOrders, ok := ordersOf(ambiguous)
+	if !ok {
+		e.addAmbiguous(ambiguous)
+		return e
+	}
 	var results []diff.Result
 	for _, setOrder := range setOrders {
 		setOrder()
-		results = append(results, diff.Bypass(desired, live.Ruleset, options))
+		results = append(results, diff.Bypass(*installed, live.Ruleset, o))
 	}
-	e.addResults(results, &live)
+	e.addResults(results, &live.Ruleset, ambiguous)
 	return e
+}
+
+// add adds the bypasses and the reasons of the effect on packets of another family.
+func (e *Effect) add(other *Effect) {
+	e.Bypasses = append(e.Bypasses, other.Bypasses...)
+	e.More = e.More || other.More || len(e.Bypasses) > maxClasses
+	e.Bypasses = e.Bypasses[:min(len(e.Bypasses), maxClasses)]
+	for _, reason := range other.Unknown {
+		e.addUnknown(reason)
+	}
+	e.Exhausted = e.Exhausted || other.Exhausted
 }
 
 // addResults adds the results, one for each possible order of the chains. If packets bypass the
 // proxy only with some of the orders, it is unknown whether they do.
-func (e *Effect) addResults(results []diff.Result, live *compat.Live) {
+func (e *Effect) addResults(
+	results []diff.Result, live *rules.Ruleset, ambiguous []compat.Ambiguity,
+) {
 	hasBypass := func(r diff.Result) bool { return len(r.Classes) > 0 }
 	for _, r := range results {
 		if r.Exhausted != "" {
@@ -177,20 +216,25 @@ func (e *Effect) addResults(results []diff.Result, live *compat.Live) {
 			e.addUnknown("the decision took " + r.Exhausted)
 		}
 		for _, u := range r.Undecided {
-			e.addUnknown(undecidedText(&live.Ruleset, u))
+			e.addUnknown(undecidedText(live, u))
 		}
 	}
 	switch {
 	case !slices.ContainsFunc(results, hasBypass):
 	case !slices.ContainsFunc(results, func(r diff.Result) bool { return !hasBypass(r) }):
 		for _, c := range results[0].Classes {
-			e.Bypasses = append(e.Bypasses, bypassOf(&live.Ruleset, c))
+			e.Bypasses = append(e.Bypasses, bypassOf(live, c))
 		}
 		e.More = results[0].More
 	default:
-		for _, a := range live.Ambiguous {
-			e.addUnknown(a.String())
-		}
+		e.addAmbiguous(ambiguous)
+	}
+}
+
+// addAmbiguous adds the ambiguities to the reasons.
+func (e *Effect) addAmbiguous(ambiguous []compat.Ambiguity) {
+	for _, a := range ambiguous {
+		e.addUnknown(a.String())
 	}
 }
 
@@ -248,20 +292,6 @@ func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	}
 	reasons = append(append(reasons, unknownAtInput(live)...), unknownRoutes(live, desired)...)
 	return append(reasons, unknownExpectations(live, desired)...)
-}
-
-// hasOnlySluiceRules reports whether the namespace has no foreign rules.
-func hasOnlySluiceRules(live *compat.Live) bool {
-	usesNFT := hasSluiceTable(&live.Ruleset)
-	for t, c := range live.Ruleset.AllChains() {
-		switch {
-		case compat.IsSluiceTable(t):
-		case compat.IsLegacyTable(t) && !usesNFT && jumpsOnlyToSluice(c):
-		case len(c.Rules) > 0:
-			return false
-		}
-	}
-	return true
 }
 
 // hasSluiceTable reports whether Sluice's table in nf_tables exists.

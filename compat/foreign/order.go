@@ -43,6 +43,20 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	return orders, true
 }
 
+// ofFamily returns the ambiguities of the chains that packets of the family traverse.
+func ofFamily(ambiguous []compat.Ambiguity, f rules.Family) []compat.Ambiguity {
+	var found []compat.Ambiguity
+	for _, a := range ambiguous {
+		a.Chains = slices.DeleteFunc(slices.Clone(a.Chains), func(c rules.ChainRef) bool {
+			return c.Table.Family != f && c.Table.Family != rules.Inet
+		})
+		if len(a.Chains) > 1 {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
 // permutations returns all permutations of n elements, or nil if there are more than the limit.
 func permutations(n, limit int) [][]int {
 	found := [][]int{{}}

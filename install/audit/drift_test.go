@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // TestDriftIsRepairedImmediately checks that changes to the rules of a running pod are repaired,
@@ -360,7 +362,8 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 }
 
 // TestADecisionOverBudgetIsMadeAgain checks that a decision that exceeded its budget is repeated
-// soon. An event reports it only if the repeated decision exceeds its budget too.
+// soon, with a larger budget. An event reports it only if the repeated decision exceeds its budget
+// too.
 func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -376,6 +379,9 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 		advance(20 * time.Second)
 		if reported := env.takeEvents(); env.states() != "1 unknown" || reported != "RedirectUnknown" {
 			t.Errorf("%s, events %s; want 1 unknown, event RedirectUnknown", env.states(), reported)
+		}
+		if want := []diff.Budget{diff.AgentBudget, diff.AgentRetryBudget}; !slices.Equal(s.budgets[:2], want) {
+			t.Errorf("budgets %v, want %v first", s.budgets, want)
 		}
 		env.set(func() { s.foreign = foreign.Effect{} })
 		advance(time.Minute)

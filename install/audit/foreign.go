@@ -31,10 +31,6 @@ type foreignEffect struct {
 	exhausted bool
 }
 
-// retryFactor multiplies the time budget of a decision if the last decision exceeded its budget.
-// [auditPause] limits the cost of pods whose rules cause this repeatedly.
-const retryFactor = 10
-
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
 // rules are as desired. The agent does not change foreign rules.
 func (r *auditRun) inspectForeign(ctx context.Context, ns Namespace) {
@@ -69,7 +65,8 @@ func (r *auditRun) inspect(
 	}
 	exhausted, budget := r.foreignEffect.exhausted, diff.AgentBudget
 	if exhausted {
-		budget.Time *= retryFactor
+		// auditPause limits the cost of pods whose rules cause this repeatedly.
+		budget = diff.AgentRetryBudget
 	}
 	r.foreignEffect = foreignEffect{
 		snapshot: ns.Foreign(rs, last, budget),

@@ -45,6 +45,7 @@ func TestMemoryOfTheLargestRulesets(t *testing.T) {
 	for name, text := range map[string]string{
 		"short rules":     table("", "accept", 210_000),
 		"rules with port": table("", "tcp dport 80 accept", 120_000),
+		"rules with mark": table("", "tcp dport 80 meta mark set 1", 100_000),
 		"a large set":     table(set.String(), "ip daddr @s accept", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +76,7 @@ func readLargeRulesets(t *testing.T, path string) {
 	before := maxResident(t)
 	redirect := rules.DefaultRedirect()
 	redirect.OutboundCIDRs.All, redirect.InboundPorts.All = true, true
-	found := ns.Foreign(rules.MustCompile(redirect), nil, diff.DefaultBudget)
+	found := ns.Foreign(rules.MustCompile(redirect), nil, diff.AgentRetryBudget)
 	t.Logf("reading: %d MiB, verdict %q, unknown %v", (maxResident(t)-before)>>20, found.Verdict(), found.Unknown)
 	result, err := ns.Repair(compat.BackendLegacy, rules.MustCompile(redirect), compat.Comparison{})
 	if err != nil || result.Outcome == nft.Unchanged {

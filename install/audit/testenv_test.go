@@ -30,6 +30,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // testEnv is a node in memory. Except in a [kernelTestEnv], it must be used in a synctest bubble.
@@ -98,6 +99,7 @@ type fakeNamespace struct {
 	checkedSince  int                // calls of Check with a generation
 	checkErr      error              // the error of Check
 	inspected     int                // calls of Foreign that inspected the rules
+	budgets       []diff.Budget      // of these calls
 	generation    uint32             // generation of nftables that Check returns
 	bypassing     established.Report // the result of EndConnections
 	ended         int                // calls of EndConnections

@@ -300,6 +300,9 @@ func chainName(c rules.ChainRef) string {
 // evaluateBase evaluates a base chain, and returns the packets that continue with the next chain.
 func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 	base := p.chain.Chain.Base
+	if w.single == nil && !p.chain.Chain.HasEffect() {
+		return in
+	}
 	traversal := baseTraversal{position: *p}
 	var out flows
 	if base.Type == rules.NAT {

@@ -13,7 +13,7 @@ import (
 // defaultBudget and defaultDoctorBudget return the default limits of the work of check, diff and
 // explain, and of doctor.
 func defaultBudget() diff.Budget       { return withinMemoryLimit(diff.DefaultBudget) }
-func defaultDoctorBudget() diff.Budget { return withinMemoryLimit(diff.AgentBudget) }
+func defaultDoctorBudget() diff.Budget { return withinMemoryLimit(diff.AgentRetryBudget) }
 
 // withinMemoryLimit returns the budget with at most half of the memory limit of the process, in
 // whole megabytes. The memory limit (GOMEMLIMIT) of a command in the container of a node agent is

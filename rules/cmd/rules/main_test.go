@@ -20,7 +20,7 @@ var update = flag.Bool("update", false,
 	"rewrite the expected output in the scripts of testdata, and schema.json")
 
 func TestMain(m *testing.M) {
-	diff.AgentBudget.Time = time.Minute // the machine may be busy
+	diff.AgentRetryBudget.Time = time.Minute // the machine may be busy
 	testscript.Main(m, map[string]func(){"rules": func() {
 		os.Exit(runRecorded(scriptSystem(), os.Args[1:]))
 	}})

@@ -1,0 +1,111 @@
+package foreign
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// withoutFilters returns the live rules without the rules of the foreign base chains that only
+// accept, drop and count packets. If no packet bypasses the proxy with the result, no packet does
+// with the live rules: such a chain drops a packet, or has no effect on it. The chains remain,
+// because a chain of type nat affects packets even if it has no rules.
+func withoutFilters(live *compat.Live) compat.Live {
+	filtered := *live
+	filtered.Ruleset.Tables = slices.Clone(live.Ruleset.Tables)
+	isFilter := map[*rules.Base]bool{}
+	for i := range filtered.Ruleset.Tables {
+		t := &filtered.Ruleset.Tables[i]
+		if compat.IsSluiceTable(t) {
+			continue
+		}
+		original := t.Chains
+		t.Chains = slices.Clone(original)
+		for j := range original {
+			c := &t.Chains[j]
+			if c.Base != nil && onlyFilters(&live.Ruleset.Tables[i], &original[j]) {
+				c.Rules, c.Base = nil, new(*c.Base)
+				c.Base.Drop = false
+				isFilter[original[j].Base] = true
+			}
+		}
+	}
+	filtered.Ambiguous = nil
+	for _, a := range live.Ambiguous {
+		a.Chains = slices.DeleteFunc(slices.Clone(a.Chains),
+			func(c rules.ChainRef) bool { return isFilter[c.Chain.Base] })
+		if len(a.Chains) > 1 {
+			filtered.Ambiguous = append(filtered.Ambiguous, a)
+		}
+	}
+	return filtered
+}
+
+// onlyFilters reports whether the rules of a base chain of the table only accept, drop and count
+// packets.
+func onlyFilters(t *rules.Table, c *rules.Chain) bool {
+	return !slices.ContainsFunc(t.ReachableFrom(c), func(c *rules.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return slices.ContainsFunc(r.Matches, mayWrite) ||
+				slices.ContainsFunc(r.Actions, mayChange)
+		})
+	})
+}
+
+// mayChange reports whether the action may have an effect other than to accept, drop or count
+// packets.
+func mayChange(a rules.Action) bool {
+	switch a := a.(type) {
+	case rules.Verdict, rules.Jump, rules.Reject, rules.Count:
+		return false
+	case rules.Require:
+		return mayWrite(a.Match)
+	case rules.Unknown:
+		return mayWrite(a)
+	}
+	return true
+}
+
+// mayWrite reports whether the match may have a side effect.
+func mayWrite(m rules.Match) bool {
+	u, ok := m.(rules.Unknown)
+	return ok && !u.Effect.IsCondition()
+}
+
+// affectedFamilies returns the families of the packets that foreign rules may affect at the hooks
+// that [diff.Bypass] evaluates.
+func affectedFamilies(live *compat.Live) []rules.Family {
+	affected := map[rules.Family]bool{}
+	usesNFT := hasSluiceTable(&live.Ruleset)
+	for t, c := range live.Ruleset.AllChains() {
+		switch {
+		case len(c.Rules) == 0 || c.Base == nil || compat.IsSluiceTable(t):
+		case c.Base.Hook == rules.Input || c.Base.Hook == rules.Forward: // see unknownAtInput
+		case compat.IsLegacyTable(t) && !usesNFT && jumpsOnlyToSluice(c):
+		default:
+			affected[t.Family] = true
+		}
+	}
+	var families []rules.Family
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		if affected[f] || affected[rules.Inet] {
+			families = append(families, f)
+		}
+	}
+	return families
+}
+
+// installedRules returns Sluice's rules in iptables-legacy with the desired routing, or the desired
+// ruleset if Sluice's table is in nf_tables. The evaluation of rules that are equal on both sides is
+// much faster than the evaluation of different rules with the same effect.
+func installedRules(live, desired *rules.Ruleset) rules.Ruleset {
+	if hasSluiceTable(live) {
+		return *desired
+	}
+	tables := compat.InstalledLegacy(live)
+	if len(tables) == 0 {
+		return *desired
+	}
+	return rules.Ruleset{Tables: tables, Routing: desired.Routing}
+}

@@ -1,0 +1,104 @@
+package foreign_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestFiltersAreEvaluatedIfOtherRulesLetPacketsBypassTheProxy combines a chain that filters packets
+// with rules that let packets bypass the proxy unless the filter drops them.
+func TestFiltersAreEvaluatedIfOtherRulesLetPacketsBypassTheProxy(t *testing.T) {
+	const notrack = `table ip a { chain out { type filter hook output priority -300; tcp dport 8080 notrack; }; }
+	`
+	for _, row := range []struct {
+		name, rules string
+		verdict     foreign.Verdict
+	}{
+		{"no filter", notrack, foreign.Bypassed},
+		{
+			"the filter drops the packets",
+			notrack + "table ip b { chain out { type filter hook output priority 0; tcp dport 8080 drop; }; }",
+			foreign.None,
+		},
+		{
+			"the policy of the filter drops the packets",
+			notrack + "table ip b { chain out { type filter hook output priority 0; policy drop; tcp dport 80 accept; }; }",
+			foreign.None,
+		},
+		{
+			"the filter drops other packets",
+			notrack + "table ip b { chain out { type filter hook output priority 0; tcp dport 80 drop; }; }",
+			foreign.Bypassed,
+		},
+		{
+			"the filter jumps to a chain that drops the packets", notrack + `table ip b {
+				chain others { drop; }
+				chain out { type filter hook output priority 0; tcp dport 80 accept; jump others; }
+			}`, foreign.None,
+		},
+		{
+			"the filter jumps to a chain that changes packets", `table ip b {
+				chain others { tcp dport 8080 notrack; }
+				chain out { type filter hook output priority -300; tcp dport 80 accept; jump others; }
+			}`, foreign.Bypassed,
+		},
+		{"a chain of type nat has only a filter", `table ip b {
+			chain out { type nat hook output priority -150; tcp dport 8080 accept; }
+		}`, foreign.None},
+		{"IPv6 only", "table ip6 b { chain out { type filter hook output priority -300; tcp dport 8080 notrack; }; }", foreign.Bypassed},
+		{"both families", "table inet b { chain out { type filter hook output priority -300; tcp dport 8080 notrack; }; }", foreign.Bypassed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			others, err := nftlist.Parse("rules", strings.NewReader(row.rules))
+			if err != nil {
+				t.Fatal(err)
+			}
+			desired := compiled()
+			live := desired
+			live.Tables = append(others.Tables, desired.Tables...)
+			found := foreign.Decide(compat.Live{Ruleset: live, LoopbackName: "lo"}, desired, diff.DefaultBudget)
+			if found.Verdict() != row.verdict || len(found.Unknown) > 0 {
+				t.Errorf("verdict %s, unknown %q, want %s", found.Verdict(), found.Unknown, row.verdict)
+			}
+		})
+	}
+}
+
+// TestOrdersAreTriedForEachFamily inspects chains of unknown order: two of IPv4 and two of IPv6 at
+// each of two positions. Packets of a family meet only two orders at each position.
+func TestOrdersAreTriedForEachFamily(t *testing.T) {
+	var live compat.Live
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		for _, name := range []string{"a", "b"} {
+			t := rules.Table{Family: f, Name: name}
+			for _, priority := range []int{-150, 0} {
+				t.Chains = append(t.Chains, rules.Chain{
+					Name: "c", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Priority: priority},
+					Rules: []rules.Rule{{Actions: []rules.Action{rules.SetMark{Value: 1, Mask: 1}}}},
+				})
+			}
+			live.Ruleset.Tables = append(live.Ruleset.Tables, t)
+		}
+	}
+	for i := range 2 {
+		a := compat.Ambiguity{Hook: rules.Output}
+		for j := range live.Ruleset.Tables {
+			t := &live.Ruleset.Tables[j]
+			a.Chains = append(a.Chains, rules.ChainRef{Table: t, Chain: &t.Chains[i]})
+		}
+		live.Ambiguous = append(live.Ambiguous, a)
+	}
+	desired := compiled()
+	live.Ruleset.Tables = append(live.Ruleset.Tables, desired.Tables...)
+	live.Ruleset.Routing, live.LoopbackName = desired.Routing, "lo"
+	found := foreign.Decide(live, desired, diff.DefaultBudget)
+	if found.Verdict() != foreign.None {
+		t.Errorf("verdict %s, want %s: %q", found.Verdict(), foreign.None, found.Messages())
+	}
+}
