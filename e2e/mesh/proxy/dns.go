@@ -12,20 +12,21 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
 
-// serveDNS starts the servers that forward DNS queries. They listen on the loopback addresses to
-// which queries are redirected, so that responses have these source addresses.
-func (o Options) serveDNS(ctx context.Context, serve func(func() error)) {
+// startDNS is the part of start for DNS queries. It listens on the loopback addresses to which
+// queries are redirected, so that responses have these source addresses.
+func (o Options) startDNS(ctx context.Context, background func(func() error)) error {
 	for _, host := range []string{"127.0.0.1", "::1"} {
-		serve(func() error {
-			err := name.Serve(ctx, net.JoinHostPort(host, strconv.Itoa(dnsPort)), o.forward)
-			if host == "::1" && IsNoIPv6(err) {
-				// Wait, because Run ends the proxy when a server returns.
-				<-ctx.Done()
-				return nil
-			}
+		l, err := name.Listen(ctx, net.ListenConfig{},
+			net.JoinHostPort(host, strconv.Itoa(dnsPort)))
+		if host == "::1" && IsNoIPv6(err) {
+			continue
+		}
+		if err != nil {
 			return err
-		})
+		}
+		background(func() error { return l.Serve(ctx, o.forward) })
 	}
+	return nil
 }
 
 // forward sends a query to the pod's resolver, and adds the name of the proxy to the response. It

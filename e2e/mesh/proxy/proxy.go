@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
@@ -45,28 +46,17 @@ type Options struct {
 	Resolver string
 }
 
-// Run serves until ctx is done, and then returns nil. If a server fails, Run returns the error.
+// Run serves until ctx is done, and then returns nil. If a server cannot start or fails, Run returns
+// the error. Before it returns, Run closes its listeners.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
 	defer cancel(nil)
-	// serve runs a server in the background. When one server ends, Run returns.
-	serve := func(run func() error) {
-		go func() { cancel(run()) }()
-	}
-	if err := o.serveTCP(ctx, serve); err != nil {
+	// When one function ends, Run returns.
+	err := o.start(ctx, func(f func() error) { background.Go(func() { cancel(f()) }) })
+	if err != nil {
 		return err
-	}
-	o.serveDNS(ctx, serve)
-	for _, port := range ownPorts {
-		listeners, err := listen(ctx, port, false)
-		if err != nil {
-			return err
-		}
-		for _, l := range listeners {
-			serve(func() error {
-				return http.Serve(l, server.Handler(o.Name, fmt.Sprintf("proxy %d", port)))
-			})
-		}
 	}
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -75,39 +65,38 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// serveTCP starts the servers that forward connections.
-func (o Options) serveTCP(ctx context.Context, serve func(func() error)) error {
-	for port, c := range map[uint16]tcpProxy{
-		outboundPort: {podName: o.Name, direction: path.Outbound},
-		inboundPort:  {podName: o.Name, direction: path.Inbound, transparent: o.Transparent},
-	} {
-		listeners, err := listen(ctx, port, c.transparent)
-		if err != nil {
-			return err
-		}
-		for _, l := range listeners {
-			serve(func() error { return c.serve(ctx, l) })
-		}
+// start opens the listeners, and runs their servers with background until ctx is done. It uses one
+// socket for each family, because SO_ORIGINAL_DST depends on the socket's family.
+func (o Options) start(ctx context.Context, background func(func() error)) error {
+	outbound := tcpProxy{podName: o.Name, direction: path.Outbound}
+	inbound := tcpProxy{podName: o.Name, direction: path.Inbound, transparent: o.Transparent}
+	servers := map[uint16]func(net.Listener) error{
+		outboundPort: func(l net.Listener) error { return outbound.serve(ctx, l) },
+		inboundPort:  func(l net.Listener) error { return inbound.serve(ctx, l) },
 	}
-	return nil
-}
-
-// listen listens on a port of all addresses. It uses one socket for each family, because
-// SO_ORIGINAL_DST depends on the socket's family.
-func listen(ctx context.Context, port uint16, transparent bool) ([]net.Listener, error) {
-	var listeners []net.Listener
-	for network, host := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
+	for _, port := range ownPorts {
+		handler := server.Handler(o.Name, fmt.Sprintf("proxy %d", port))
+		servers[port] = func(l net.Listener) error { return http.Serve(l, handler) }
+	}
+	for port, serve := range servers {
 		var config net.ListenConfig
-		if transparent {
+		if port == inboundPort && o.Transparent {
 			config.Control = Transparent
 		}
-		l, err := config.Listen(ctx, network, net.JoinHostPort(host, strconv.Itoa(int(port))))
-		switch {
-		case err == nil:
-			listeners = append(listeners, l)
-		case network == "tcp4" || !IsNoIPv6(err):
-			return nil, err
+		for network, host := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
+			l, err := config.Listen(ctx, network, net.JoinHostPort(host, strconv.Itoa(int(port))))
+			if network == "tcp6" && IsNoIPv6(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			background(func() error { return serve(l) })
+			background(func() error {
+				<-ctx.Done()
+				return l.Close()
+			})
 		}
 	}
-	return listeners, nil
+	return o.startDNS(ctx, background)
 }

@@ -1,0 +1,104 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/proxy"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// sockets contains a network and an address of every listener.
+var sockets = [][2]string{
+	{"tcp4", ":15001"},
+	{"tcp6", ":15001"},
+	{"tcp4", ":15006"},
+	{"tcp6", ":15006"},
+	{"tcp4", ":15008"},
+	{"tcp6", ":15008"},
+	{"tcp4", ":15020"},
+	{"tcp6", ":15020"},
+	{"tcp4", ":15021"},
+	{"tcp6", ":15021"},
+	{"tcp4", ":15090"},
+	{"tcp6", ":15090"},
+	{"tcp4", "127.0.0.1:15053"},
+	{"tcp6", "[::1]:15053"},
+}
+
+// startProxy runs a proxy in the namespace. The channel receives the result of Run.
+func startProxy(ctx context.Context, ns *netns.NS) <-chan error {
+	result := make(chan error, 1)
+	go func() {
+		result <- ns.Do(func() error { return proxy.Run(ctx, proxy.Options{Name: "pod"}) })
+	}()
+	return result
+}
+
+// requireUnused fails the test if a listener still exists in the namespace.
+func requireUnused(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	for _, s := range sockets {
+		if err := ns.Do(func() error {
+			l, err := net.Listen(s[0], s[1])
+			if err != nil {
+				return err
+			}
+			return l.Close()
+		}); err != nil {
+			t.Errorf("listen after the end of the proxy: %v", err)
+		}
+	}
+}
+
+func TestListenersAreClosedWhenTheContextIsDone(t *testing.T) {
+	ns := netnstest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := startProxy(ctx, ns)
+	// The proxy resets connections that are not redirected.
+	for _, s := range sockets {
+		for err := error(unix.ECONNREFUSED); errors.Is(err, unix.ECONNREFUSED); {
+			err = ns.Do(func() error {
+				conn, err := net.Dial(s[0], s[1])
+				if err == nil {
+					_ = conn.Close()
+				}
+				return err
+			})
+			select {
+			case err := <-result:
+				t.Fatalf("proxy ended early: %v", err)
+			default:
+			}
+		}
+	}
+	cancel()
+	if err := <-result; err != nil {
+		t.Errorf("error %v, want none", err)
+	}
+	requireUnused(t, ns)
+}
+
+func TestListenersAreClosedWhenAPortIsInUse(t *testing.T) {
+	for _, s := range sockets {
+		ns := netnstest.New(t)
+		var other net.Listener
+		if err := ns.Do(func() (err error) {
+			other, err = net.Listen(s[0], s[1])
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		err := <-startProxy(t.Context(), ns)
+		_ = other.Close()
+		if !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("%s %s in use: error %v, want EADDRINUSE", s[0], s[1], err)
+		}
+		requireUnused(t, ns)
+	}
+}
