@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
-// A Block is a generated block of a file.
+// A Block is a part of a README that a command writes. It is between two marker comments.
 type Block struct {
-	// Name is the name of the block. Command is the command that writes its content.
+	// Name identifies the block in the file. Command is the command that writes its content.
 	Name, Command string
 }
 
@@ -36,11 +37,11 @@ func (b Block) Write(path, content string) error {
 	return os.WriteFile(path, []byte(before+b.begin()+content+b.end()+after), 0o644)
 }
 
-// ErrDifferent reports that a block is out of date.
-var ErrDifferent = errors.New("a generated block is out of date")
+// ErrOutdated means that a block is not what its command would write.
+var ErrOutdated = errors.New("a generated block is out of date")
 
-// Check returns an error that wraps ErrDifferent if the block in a file has other content. The
-// error contains the lines that only the block or only content has.
+// Check returns an error that wraps ErrOutdated if the block in a file has other content. The error
+// contains the lines from the first to the last difference, of the block and of content.
 func (b Block) Check(path, content string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -50,18 +51,21 @@ func (b Block) Check(path, content string) error {
 	if err != nil || current == content {
 		return err
 	}
-	var differing strings.Builder
-	for _, side := range []struct{ sign, text, other string }{
-		{"-", current, content}, {"+", content, current},
-	} {
-		for line := range strings.Lines(side.text) {
-			if !strings.Contains(side.other, line) {
-				differing.WriteString(side.sign + line)
-			}
-		}
+	old, desired := slices.Collect(strings.Lines(current)), slices.Collect(strings.Lines(content))
+	for len(old) > 0 && len(desired) > 0 && old[0] == desired[0] {
+		old, desired = old[1:], desired[1:]
 	}
-	return fmt.Errorf("%s: %s: %w, run %s:\n%s", path, b.Name, ErrDifferent, b.Command,
-		differing.String())
+	for len(old) > 0 && len(desired) > 0 && old[len(old)-1] == desired[len(desired)-1] {
+		old, desired = old[:len(old)-1], desired[:len(desired)-1]
+	}
+	var lines strings.Builder
+	for _, l := range old {
+		lines.WriteString("-" + l)
+	}
+	for _, l := range desired {
+		lines.WriteString("+" + l)
+	}
+	return fmt.Errorf("%s: %s: %w, run %s:\n%s", path, b.Name, ErrOutdated, b.Command, &lines)
 }
 
 // split returns the text before the block, its content and the text after it.

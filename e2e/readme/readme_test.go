@@ -30,9 +30,9 @@ func TestCheckAndWrite(t *testing.T) {
 		t.Error(err)
 	}
 	err := block.Check(path, "| a |\n| c |\n")
-	if !errors.Is(err, readme.ErrDifferent) ||
+	if !errors.Is(err, readme.ErrOutdated) ||
 		!strings.HasSuffix(err.Error(), "run make bench:\n-| b |\n+| c |\n") {
-		t.Errorf("check of other content: error %v, want ErrDifferent with the differing lines", err)
+		t.Errorf("check of other content: error %v, want ErrOutdated with the differing lines", err)
 	}
 	if err := block.Write(path, "| c |\n"); err != nil {
 		t.Fatal(err)
@@ -43,6 +43,21 @@ func TestCheckAndWrite(t *testing.T) {
 	}
 }
 
+func TestCheckListsDifferingLines(t *testing.T) {
+	for _, row := range []struct{ name, content, want string }{
+		{"a line that ends like another", "b |\n| b |\n", "-| a |\n+b |\n"},
+		{"other order", "| b |\n| a |\n", "-| a |\n-| b |\n+| b |\n+| a |\n"},
+		{"missing repetition", "| a |\n| b |\n| b |\n", "+| b |\n"},
+		{"missing line", "| b |\n", "-| a |\n"},
+		{"no content", "", "-| a |\n-| b |\n"},
+	} {
+		err := block.Check(file(t, text), row.content)
+		if err == nil || !strings.HasSuffix(err.Error(), "run make bench:\n"+row.want) {
+			t.Errorf("%s: error %v, want the lines\n%s", row.name, err, row.want)
+		}
+	}
+}
+
 func TestBlockWithoutMarkers(t *testing.T) {
 	for _, text := range []string{
 		"", "<!-- figures: written by make bench -->\n| a |\n", "| a |\n<!-- figures: end -->\n",
@@ -50,7 +65,7 @@ func TestBlockWithoutMarkers(t *testing.T) {
 		path := file(t, text)
 		for _, err := range []error{block.Check(path, "| a |\n"), block.Write(path, "| a |\n")} {
 			if err == nil || !strings.Contains(err.Error(), "no markers of the block figures") ||
-				errors.Is(err, readme.ErrDifferent) {
+				errors.Is(err, readme.ErrOutdated) {
 				t.Errorf("%q: error %v, want one about missing markers", text, err)
 			}
 		}
