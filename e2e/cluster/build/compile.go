@@ -51,29 +51,41 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 			lines <- s.Text()
 		}
 	}()
-	var messages []string
-	total, compiled := len(strings.Fields(stalePackages)), 0
+	var printed buildOutput
+	total := len(strings.Fields(stalePackages))
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for open := true; open; {
 		select {
 		case line, more := <-lines:
-			open = more
-			// With -v, go build prints a line for each package. Lines with spaces are messages.
-			if compiled++; strings.ContainsAny(line, " \t") {
-				messages = append(messages, line)
+			if open = more; open {
+				printed.add(line)
 			}
 		case <-tick.C:
-			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, min(compiled, total), total,
+			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, printed.packages, total,
 				time.Since(begin).Seconds())
 		}
 	}
 	if err := build.Wait(); err != nil {
-		return errors.Join(fmt.Errorf("go build in %s: %w", build.Dir, err),
-			errors.New(strings.Join(messages, "\n")))
+		return fmt.Errorf("go build in %s: %w%s", build.Dir, err, &printed.messages)
 	}
 	fmt.Fprintf(b.log, "%s: built in %.0f s\n", name, time.Since(begin).Seconds())
 	return nil
+}
+
+// A buildOutput counts the packages that go build -v has printed, and contains the messages.
+type buildOutput struct {
+	packages int
+	messages strings.Builder // each begins with a newline
+}
+
+// add adds a line. A line with spaces is a message, and every other line is a package.
+func (o *buildOutput) add(line string) {
+	if strings.ContainsAny(line, " \t") {
+		o.messages.WriteString("\n" + line)
+	} else {
+		o.packages++
+	}
 }
 
 // run runs a go command for a compilation, and returns its output.
