@@ -26,8 +26,13 @@ func (r *auditRun) endConnections(ns Namespace) string {
 	add(report.Failed, metrics.ConnectionFailed, "could not be ended")
 	add(report.Undecided, metrics.ConnectionUndecided,
 		"kept, because it is unknown whether they bypass the proxy")
-	if err != nil {
+	if report.Unexamined != "" {
+		outcomes = append(outcomes, "others are unknown ("+report.Unexamined+")")
+	}
+	if err != nil || report.Unexamined != "" {
 		r.Metrics.Count(metrics.BypassingConnections(metrics.ConnectionError), 1)
+	}
+	if err != nil {
 		r.Log.Warn("connections that bypass the proxy may remain", zap.Stringer("pod", r.item.Ref),
 			zap.Error(err))
 		outcomes = append(outcomes, "not all could be checked or ended: "+err.Error())
@@ -40,7 +45,8 @@ func (r *auditRun) endConnections(ns Namespace) string {
 		zap.Int("ended", report.Ended),
 		zap.Int("ended_without_destroying_socket", report.Broken), zap.Int("kept", report.Kept),
 		zap.Int("failed", report.Failed),
-		zap.Int("undecided", report.Undecided), zap.String("example", report.Example),
+		zap.Int("undecided", report.Undecided), zap.String("unexamined", report.Unexamined),
+		zap.String("example", report.Example),
 		zap.String("undecided_example", report.UndecidedExample))
 	text := "; connections that were opened before the repair and bypass or may bypass the proxy: " +
 		strings.Join(outcomes, ", ")

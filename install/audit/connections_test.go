@@ -89,6 +89,30 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 	})
 }
 
+// TestConnectionsThatWereNotExaminedAreReported checks that the event and the metric of a repair
+// report connections beyond the limits of an examination, also if no other connection is reported.
+func TestConnectionsThatWereNotExaminedAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
+			s.bypassing = established.Report{
+				Unexamined: "examined connections: 7; the time limit of 2s has passed",
+			}
+		})
+		env.flush(s)
+		advance(time.Second)
+		const want = "bypass the proxy: others are unknown (examined connections: 7; " +
+			"the time limit of 2s has passed)"
+		if len(env.events) != 1 || !strings.HasSuffix(env.events[0].Message, want) {
+			t.Errorf("events %+v; want one that ends with %q", env.events, want)
+		}
+		if n := env.metric("sluice_bypassing_connections_total{error}"); n != 1 {
+			t.Errorf("counted %v pods with unknown connections, want 1", n)
+		}
+	})
+}
+
 // TestConnectionsThatCannotBeChecked checks that the event of a repair reports that connections
 // that bypass the proxy may remain.
 func TestConnectionsThatCannotBeChecked(t *testing.T) {

@@ -79,7 +79,7 @@ var (
 		Help: "Connections that bypass the proxy because they were opened before a pod was " +
 			"repaired, by result; " +
 			"undecided connections are kept because it is unknown whether they bypass it, and error " +
-			"counts pods whose connections could not all be read",
+			"counts pods whose connections could not all be examined",
 	})
 	rulePackets = define[CounterSeries](Metric{
 		Name: "sluice_rule_packets_total", Replaced: true,

@@ -16,7 +16,8 @@ import (
 
 // MaxReadMemory is an upper bound of the memory in bytes that reading and replacing the rules of a
 // pod needs, with both backends at the limits of packages nft and xtables.
-// TestMemoryOfTheLargestRulesets of package audit measures about 115 MiB.
+// TestMemoryOfTheLargestRulesets of package audit measures about 115 MiB. Ending the connections of
+// the pod afterwards needs less; see package established.
 const MaxReadMemory = 128 << 20
 
 // A Lock is held while rules are read or written, and while the read rules are in use. The zero

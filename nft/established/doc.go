@@ -14,7 +14,7 @@
 // a listener, and opened the connection otherwise. The owner of a socket is the user from the
 // kernel's list of sockets and the group of the socket's file in /proc, as ids of the user
 // namespace that owns the network namespace. The list of sockets also contains the mark of the
-// socket, by which the rules of ambient mode recognize ztunnel's connections. End does not list UDP
+// socket, by which the rules of ambient mode recognize ztunnel's connections. End lists no UDP
 // sockets: their owners and marks are unknown. If the decision depends on unknown data, the
 // connection is kept and counted as undecided.
 //
@@ -25,4 +25,12 @@
 // packets of a new connection. Therefore a TCP connection whose socket cannot be destroyed breaks
 // with its next packet, unless the sysctl nf_conntrack_tcp_loose is 0: then the packet is invalid
 // for conntrack, and bypasses the proxy. The next datagram of a UDP connection is captured.
+//
+// # Limits
+//
+// A process of the namespace determines the number of connections. End examines the conntrack
+// entries while the kernel lists them, and keeps only the TCP sockets in memory, at most 131,072.
+// It then needs about 40 MiB. If the namespace has more sockets, End examines no TCP connections.
+// When [Options.Time] has passed, it examines no further connections. [Report.Unexamined] reports
+// both.
 package established

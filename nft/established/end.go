@@ -1,21 +1,18 @@
 package established
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/dump"
+	"github.com/sluice-mesh/sluice/nft/conntrack"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/sockdiag"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -27,11 +24,11 @@ type Options struct {
 	ProcDir string
 	// CountOnly makes End only count the connections that bypass the proxy.
 	CountOnly bool
-	// Time bounds the time of all decisions. 0 means DefaultTime.
+	// Time is the time after which End examines no further connections. 0 means DefaultTime.
 	Time time.Duration
 }
 
-// DefaultTime is sufficient for about 50,000 connections.
+// DefaultTime is sufficient for about 25,000 connections with different addresses.
 const DefaultTime = 2 * time.Second
 
 // A Report counts connections.
@@ -49,6 +46,10 @@ type Report struct {
 	// Undecided is the number of connections that were kept because it is unknown whether they
 	// bypass the proxy.
 	Undecided int
+	// Unexamined is empty if all connections were examined. Otherwise it contains the number of
+	// examined connections and the limit that was reached. It is unknown whether the others bypass
+	// the proxy.
+	Unexamined string
 	// Example is a connection that bypasses the proxy, and UndecidedExample an undecided
 	// connection. Each is empty if there is no such connection.
 	Example, UndecidedExample string
@@ -59,37 +60,26 @@ type Report struct {
 // the network namespace, and CAP_SYS_PTRACE to read groups. The report is valid even if the error
 // is not nil.
 func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
-	e := ender{options: o, toDelete: map[entryKey]bool{}}
+	if o.Time == 0 {
+		o.Time = DefaultTime
+	}
+	deadline := time.Now().Add(o.Time)
+	e := ender{options: o}
 	err := ns.Do(func() error {
-		h, err := (*netns.NS)(nil).Netlink(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER,
-			unix.NETLINK_INET_DIAG)
+		h, err := (*netns.NS)(nil).Netlink(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
 		defer h.Close()
-		t, err := readTable(h)
-		if err != nil {
-			return err
-		}
-		marks := representativeMarks(&rs)
-		if len(marks) > 1 {
-			if t.marks, err = readMarks(); err != nil {
-				return err
-			}
-		}
-		if o.Time == 0 {
-			o.Time = DefaultTime
-		}
-		deadline := time.Now().Add(o.Time)
 		e.evaluator = evaluator{
-			connectionTable: t, handle: h, ruleset: &rs,
+			socketTable: newSocketTable(), handle: h, ruleset: &rs,
 			ids:      newOwnerIDs(ns, o.ProcDir, deadline),
 			deadline: deadline,
 			// The cache keys and the senders to evaluate depend on the matches of the ruleset.
 			sourcePorts: matchesSourcePorts(&rs),
 			uids:        representativeIDs(&rs, false),
 			gids:        representativeIDs(&rs, true),
-			markValues:  marks,
+			markValues:  representativeMarks(&rs),
 			outcomes:    map[query]rules.Outcome{}, devices: map[netip.Addr]string{},
 		}
 		return e.run()
@@ -105,59 +95,91 @@ type ender struct {
 	evaluator
 	options  Options
 	report   Report
-	toDelete map[entryKey]bool // conntrack entries
-	// withoutSocket contains the protocols of the connections in toDelete that transfer data and
-	// of which no socket was destroyed.
-	withoutSocket []rules.Protocol
-	err           error // the first error of destroying a socket
+	examined int   // connections
+	err      error // the first error of ending a connection
 }
 
-// run calls endIfBypassing for all connections: the conntrack entries, and the TCP sockets without
-// an entry.
+// run examines the connections: the conntrack entries, and the TCP sockets without an entry. If
+// there are too many sockets, it does not examine TCP connections.
 func (e *ender) run() error {
-	tracked := map[pair]bool{}
-	for _, c := range e.entries {
-		if c.original.protocol == rules.TCP {
-			tracked[c.original.pair], tracked[c.reply] = true, true
-			tracked[c.original.reverse()], tracked[c.reply.reverse()] = true, true
-		}
-		e.endIfBypassing(c.original, c.reply.from, &c)
+	if err := e.readAddresses(); err != nil {
+		return err
 	}
-	for addrs, s := range e.sockets {
-		if tracked[addrs] {
+	var limits []string
+	err := e.readSockets(e.deadline)
+	switch {
+	case err == nil:
+		for _, s := range e.sockets {
+			e.ids.want(&s.Properties)
+		}
+		if err = e.endTracked(false); err == nil {
+			err = e.endUntracked()
+		}
+	case errors.Is(err, errTooMany):
+		limits = append(limits, fmt.Sprintf("the namespace has more than %d TCP sockets", maxSockets))
+		e.removeSockets()
+		err = e.endTracked(true)
+	}
+	if errors.Is(err, errTime) {
+		limits, err = append(limits, fmt.Sprintf("the time limit of %s has passed", e.options.Time)), nil
+	}
+	if len(limits) > 0 {
+		e.report.Unexamined = fmt.Sprintf("examined connections: %d; %s",
+			e.examined, strings.Join(limits, ", "))
+	}
+	return errors.Join(e.err, err)
+}
+
+// endTracked examines the connections with a conntrack entry, or only those of UDP.
+func (e *ender) endTracked(onlyUDP bool) error {
+	for c, err := range conntrack.List() {
+		switch {
+		case err != nil:
+			return err
+		case time.Now().After(e.deadline):
+			return errTime
+		case onlyUDP && c.Protocol != rules.UDP:
 			continue
 		}
-		isAccepted := len(e.listeners[s.ID.SourcePort]) > 0
+		e.addEntry(&c)
+		e.endIfBypassing(tuple{c.Protocol, pairOf(c.Original)}, c.Reply.Source, &c)
+	}
+	return nil
+}
+
+// endUntracked examines the TCP sockets without a conntrack entry.
+func (e *ender) endUntracked() error {
+	for key, s := range e.sockets {
+		if time.Now().After(e.deadline) {
+			return errTime
+		}
+		addrs := pair{key[0].addrPort(), key[1].addrPort()}
 		switch {
-		case !isAccepted:
+		case s.hasEntry:
+		case !e.ports[addrs.from.Port()]: // the namespace opened the connection
 			// If the namespace has a socket whose peer is this socket, the connection leads to that
 			// socket.
-			e.endIfBypassing(tuple{rules.TCP, addrs}, e.peers[addrs.from], nil)
-		case e.sockets[addrs.reverse()] == nil:
+			e.endIfBypassing(tuple{rules.TCP, addrs}, e.peerOf(addrs.from), nil)
+		case e.socket(tuple{rules.TCP, addrs.reverse()}) == nil:
 			// The peer is in another namespace. For a peer in this namespace, the loop processes
 			// the connection with the peer's socket.
 			e.endIfBypassing(tuple{rules.TCP, addrs.reverse()}, netip.AddrPort{}, nil)
 		}
 	}
-	err := e.deleteEntries()
-	e.addUndestroyed(err == nil)
-	return errors.Join(e.err, err)
+	return nil
 }
 
-// addUndestroyed adds the connections withoutSocket to the report. deleted reports whether the
-// kernel has deleted their conntrack entries.
-func (e *ender) addUndestroyed(deleted bool) {
-	strict := len(e.withoutSocket) > 0 && isStrict()
-	for _, protocol := range e.withoutSocket {
-		// Without tcp_loose, the packets of a TCP connection without an entry are invalid, and no
-		// rule redirects them (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
-		if !deleted || protocol == rules.TCP && strict {
-			e.report.Failed++
-			continue
-		}
-		e.report.Ended++
-		e.report.Broken++
+// addUndestroyed adds a connection to the report that transfers data and of which no socket was
+// destroyed. deleted reports whether the kernel has deleted its conntrack entry.
+func (e *ender) addUndestroyed(protocol rules.Protocol, deleted bool) {
+	// Without tcp_loose, the packets of a TCP connection without an entry are invalid, and no rule
+	// redirects them (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
+	if !deleted || protocol == rules.TCP && isStrict() {
+		e.report.Failed++
+		return
 	}
+	e.report.Ended++
+	e.report.Broken++
 }
 
 // isStrict reports whether conntrack is configured to ignore TCP connections whose beginning it has
@@ -171,14 +193,15 @@ func isStrict() bool {
 // proxy and undecided connections, except connections that no longer transfer data. first is the
 // tuple of the first packet. target is the address to which the connection leads; it is invalid if
 // unknown. c is the conntrack entry, or nil.
-func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackEntry) {
-	sockets := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reverse()]}
-	isAlive := sockets[0] != nil || sockets[1] != nil || first.protocol == rules.UDP
+func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrack.Entry) {
+	e.examined++
+	isAlive := e.socket(first) != nil || e.socket(first.reverse()) != nil ||
+		first.protocol == rules.UDP
 	switch e.decide(first, target, c) {
 	case undecided:
 		if isAlive {
 			e.report.Undecided++
-			e.report.UndecidedExample = first.String()
+			setExample(&e.report.UndecidedExample, first)
 		}
 		return
 	case keep:
@@ -186,7 +209,7 @@ func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackE
 	case bypass:
 	}
 	if isAlive {
-		e.report.Example = first.String()
+		setExample(&e.report.Example, first)
 	}
 	if e.options.CountOnly {
 		if isAlive {
@@ -194,89 +217,52 @@ func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackE
 		}
 		return
 	}
-	if c != nil {
-		e.toDelete[entryKey{first, c.zone}] = true
-	}
-	if isAlive {
-		switch {
-		case e.destroy(sockets):
-			e.report.Ended++
-		case c != nil:
-			e.withoutSocket = append(e.withoutSocket, first.protocol)
-		default:
-			e.report.Failed++
-		}
+	// The entry is deleted last: it translates the addresses of the reset.
+	isDestroyed := e.destroy(first)
+	isDeleted := c != nil && e.succeeded(c.Delete())
+	switch {
+	case !isAlive:
+	case isDestroyed:
+		e.report.Ended++
+	case c != nil:
+		e.addUndestroyed(first.protocol, isDeleted)
+	default:
+		e.report.Failed++
 	}
 }
 
-// destroy destroys sockets, and reports whether one was destroyed or has been closed in the
-// meantime.
-func (e *ender) destroy(sockets []*netlink.Socket) bool {
+// setExample sets an example to a connection unless there is one.
+func setExample(example *string, first tuple) {
+	if *example == "" {
+		*example = first.String()
+	}
+}
+
+// destroy destroys the sockets of a connection, and reports whether one was destroyed or has been
+// closed in the meantime.
+func (e *ender) destroy(first tuple) bool {
 	destroyed := false
-	for _, s := range sockets {
+	for _, at := range []tuple{first, first.reverse()} {
+		s := e.socket(at)
 		if s == nil {
 			continue
 		}
-		switch err := destroySocket(s); {
-		case err == nil, errors.Is(err, unix.ENOENT):
+		err := sockdiag.Destroy(sockdiag.Socket{Local: at.from, Peer: at.to, Properties: s.Properties})
+		switch {
+		case errors.Is(err, unix.ENOENT):
 			destroyed = true
 		case errors.Is(err, unix.EOPNOTSUPP): // a kernel without CONFIG_INET_DIAG_DESTROY
-		case e.err == nil:
-			e.err = fmt.Errorf("destroy a socket: %w", err)
+		case e.succeeded(err):
+			destroyed = true
 		}
 	}
 	return destroyed
 }
 
-// deleteEntries deletes the selected conntrack entries.
-func (e *ender) deleteEntries() error {
-	if len(e.toDelete) == 0 {
-		return nil
+// succeeded reports whether err is nil. It records the first error.
+func (e *ender) succeeded(err error) bool {
+	if e.err == nil {
+		e.err = err
 	}
-	var err error
-	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		err = errors.Join(err, e.deleteFamily(family))
-	}
-	return err
-}
-
-// deleteFamily deletes the selected conntrack entries of a family. After an interrupted dump, which
-// may lack entries, it dumps again.
-func (e *ender) deleteFamily(family netlink.InetFamily) error {
-	_, err := dump.Retry(maxAttempts, func() ([]uint, error) {
-		_, err := e.handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, e)
-		return nil, err
-	})
-	return err
-}
-
-// MatchConntrackFlow implements [netlink.CustomConntrackFilter]. It selects the entries to delete.
-func (e *ender) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	c := decodeEntry(f)
-	return e.toDelete[entryKey{c.original, c.zone}]
-}
-
-// destroySocket destroys a TCP socket. [netlink.SocketDestroy] supports only IPv4.
-func destroySocket(s *netlink.Socket) error {
-	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
-	request.AddRawData(diagRequest(s))
-	_, err := executeDiag(request)
-	return err
-}
-
-// diagRequest encodes a struct inet_diag_req_v2 of linux/inet_diag.h that identifies the socket.
-func diagRequest(s *netlink.Socket) []byte {
-	b := anyStateRequest(s.Family)
-	b = binary.BigEndian.AppendUint16(b, s.ID.SourcePort)
-	b = binary.BigEndian.AppendUint16(b, s.ID.DestinationPort)
-	for _, ip := range []net.IP{s.ID.Source, s.ID.Destination} {
-		if s.Family == unix.AF_INET {
-			ip = ip.To4()
-		}
-		b = append(b, make([]byte, net.IPv6len)...)
-		copy(b[len(b)-net.IPv6len:], ip)
-	}
-	b = binary.NativeEndian.AppendUint32(b, s.ID.Interface)
-	b = binary.NativeEndian.AppendUint32(b, s.ID.Cookie[0])
-	return binary.NativeEndian.AppendUint32(b, s.ID.Cookie[1])
+	return err == nil
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/sluice-mesh/sluice/nft/conntrack"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // An evaluator decides which connections bypass the proxy.
 type evaluator struct {
-	*connectionTable
+	*socketTable
 	handle   *netlink.Handle
 	ruleset  *rules.Ruleset
 	ids      *ownerIDs
@@ -58,8 +59,8 @@ const (
 
 // decide evaluates a connection whose first packet has the tuple first. target is the address to
 // which the connection leads; it is invalid if unknown. The conntrack entry c may be nil.
-func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrackEntry) decision {
-	initiator := e.sockets[first.pair]
+func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrack.Entry) decision {
+	initiator := e.socket(first)
 	q := query{protocol: first.protocol, pair: first.pair}
 	if initiator != nil || e.isLocal(first.from.Addr()) {
 		q.hook, q.device = rules.Output, "lo"
@@ -80,7 +81,7 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrackEntry
 		decisions = append(decisions, d)
 		// Only rules assign a zone other than 0. Therefore a sender is possible only if the rules
 		// assign the zone of the entry to its packet.
-		if c != nil && c.zone != 0 && o.Undecided == "" && o.Zone == c.zone {
+		if c != nil && c.Zone != 0 && o.Undecided == "" && o.Zone == c.Zone {
 			inZone = append(inZone, d)
 		}
 	}
@@ -112,13 +113,9 @@ func (e *evaluator) decideByOutcome(q query, o rules.Outcome, target netip.AddrP
 // decideByListener decides about a connection whose first packet TPROXY assigns to the port. The
 // connection is captured if its accepted socket has the user of a listener on that port.
 func (e *evaluator) decideByListener(q query, port uint16) decision {
-	acceptor := e.sockets[q.reverse()]
-	if acceptor == nil {
-		return keep // the connection no longer exists
-	}
-	hasUser := func(l *netlink.Socket) bool { return l.UID == acceptor.UID }
-	if slices.ContainsFunc(e.listeners[port], hasUser) {
-		return keep
+	acceptor := e.socket(tuple{q.protocol, q.reverse()})
+	if acceptor == nil || e.listeners[listener{port, acceptor.UID}] {
+		return keep // the connection no longer exists, or is captured
 	}
 	return bypass
 }
@@ -126,20 +123,22 @@ func (e *evaluator) decideByListener(q query, port uint16) decision {
 // senders returns the possible senders of the first packet. If the user, the group or the mark of
 // the socket s is unknown, it returns one sender for each case that the rules distinguish. s is nil
 // if the socket is unknown.
-func (e *evaluator) senders(h rules.Hook, s *netlink.Socket) []sender {
+func (e *evaluator) senders(h rules.Hook, s *socketInfo) []sender {
 	if h != rules.Output {
 		return []sender{{}}
 	}
 	uids, gids, marks := e.uids, e.gids, e.markValues
 	if s != nil {
-		if uid, ok := e.ids.uid(s); ok {
+		if uid, ok := e.ids.uid(&s.Properties); ok && len(uids) > 1 {
 			uids = []uint32{uid}
 		}
-		if gid, ok := e.ids.gid(s); ok {
-			gids = []uint32{gid}
+		if len(gids) > 1 { // otherwise avoid the search for the group
+			if gid, ok := e.ids.gid(&s.Properties); ok {
+				gids = []uint32{gid}
+			}
 		}
-		if mark, ok := e.marks[s.ID.Cookie]; ok {
-			marks = []uint32{mark}
+		if s.HasMark && len(marks) > 1 {
+			marks = []uint32{s.Mark}
 		}
 	}
 	var senders []sender
@@ -180,7 +179,7 @@ func (e *evaluator) outcome(q query) rules.Outcome {
 		p.Owner = &q.owner
 	}
 	o := diff.ExplainWithin(e.ruleset, p, diff.AgentBudget).Outcome
-	e.outcomes[key] = o
+	cache(e.outcomes, key, o)
 	return o
 }
 
@@ -198,8 +197,16 @@ func (e *evaluator) device(a netip.Addr) string {
 			name = link.Attrs().Name
 		}
 	}
-	e.devices[a] = name
+	cache(e.devices, a, name)
 	return name
+}
+
+// cache adds a result to a cache. It clears a cache that contains maxCached results.
+func cache[K comparable, V any](results map[K]V, key K, result V) {
+	if len(results) >= maxCached {
+		clear(results)
+	}
+	results[key] = result
 }
 
 // representativeIDs returns the bounds of each range of users, or of groups if group is true, in

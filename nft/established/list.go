@@ -2,20 +2,28 @@ package established
 
 import (
 	"errors"
-	"fmt"
-	"net"
 	"net/netip"
+	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/sluice-mesh/sluice/nft/dump"
+	"github.com/sluice-mesh/sluice/nft/conntrack"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/nft/sockdiag"
 	"github.com/sluice-mesh/sluice/rules"
 )
+
+// maxSockets is the maximum number of TCP sockets that are kept in memory.
+// TestMemoryOfManyConnections measures the memory. It is a variable for tests.
+var maxSockets = 1 << 17
+
+// maxCached is the maximum number of outcomes, and of devices, that are kept in memory.
+const maxCached = 1 << 13
 
 // A pair contains the source and the destination of one direction of a connection, or the local and
 // the peer address of a socket.
 type pair struct{ from, to netip.AddrPort }
+
+// pairOf converts a tuple of conntrack.
+func pairOf(t conntrack.Tuple) pair { return pair{t.Source, t.Destination} }
 
 // reverse returns the pair of the other direction.
 func (p pair) reverse() pair { return pair{p.to, p.from} }
@@ -26,138 +34,142 @@ type tuple struct {
 	pair
 }
 
-// A conntrackEntry contains the fields of a conntrack entry that a decision needs.
-type conntrackEntry struct {
-	original tuple
-	reply    pair
-	zone     uint16
+// reverse returns the tuple of the other direction.
+func (t tuple) reverse() tuple { return tuple{t.protocol, t.pair.reverse()} }
+
+// A listener identifies the listening TCP sockets of a user at a port.
+type listener struct {
+	port uint16
+	uid  uint32
 }
 
-// An entryKey identifies a conntrack entry.
-type entryKey struct {
-	tuple
-	zone uint16
+// A socketInfo contains the properties of a connected TCP socket.
+type socketInfo struct {
+	sockdiag.Properties
+	// hasEntry reports whether a conntrack entry contains the addresses of the socket.
+	hasEntry bool
 }
 
-// States of sockets (include/net/tcp_states.h in the kernel).
-const (
-	tcpTimeWait   = 6
-	tcpClose      = 7
-	tcpListen     = 10
-	tcpNewSynRecv = 12
+// A socketTable contains the TCP sockets of a namespace. Its large maps contain no pointers.
+type socketTable struct {
+	// sockets maps the local and the peer address of each connected socket to the socket.
+	sockets map[[2]endpoint]socketInfo
+	// peers maps the peer address of each of these sockets to the local address.
+	peers map[endpoint]endpoint
+	// listeners contains the listening sockets, and ports their ports.
+	listeners map[listener]bool
+	ports     map[uint16]bool
+	addresses map[netip.Addr]bool // local addresses
+}
+
+// An endpoint is an address and a port in 18 bytes, instead of 32 for a [netip.AddrPort]. An IPv4
+// address is IPv4-mapped.
+type endpoint struct {
+	addr [16]byte
+	port uint16
+}
+
+func newEndpoint(a netip.AddrPort) endpoint { return endpoint{a.Addr().As16(), a.Port()} }
+
+func (e endpoint) addrPort() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16(e.addr).Unmap(), e.port)
+}
+
+// endpoints returns the key of a pair in a socketTable.
+func (p pair) endpoints() [2]endpoint { return [2]endpoint{newEndpoint(p.from), newEndpoint(p.to)} }
+
+var (
+	// errTime is the error for a deadline that has passed.
+	errTime = errors.New("the time limit has passed")
+	// errTooMany is the error for more than maxSockets sockets.
+	errTooMany = errors.New("too many sockets")
 )
 
-// A connectionTable lists the connections and sockets of a namespace.
-type connectionTable struct {
-	entries []conntrackEntry
-	// sockets maps the local and the peer address of each connected TCP socket to the socket.
-	sockets map[pair]*netlink.Socket
-	// peers maps the peer address of each of these sockets to the local address.
-	peers map[netip.AddrPort]netip.AddrPort
-	// listeners maps ports to listening TCP sockets.
-	listeners map[uint16][]*netlink.Socket
-	addresses map[netip.Addr]bool // local addresses
-	// marks maps the cookies of TCP sockets to their marks. It is nil if no rule matches marks.
-	marks map[[2]uint32]uint32
+// newSocketTable returns a table without sockets.
+func newSocketTable() *socketTable {
+	return &socketTable{
+		sockets: map[[2]endpoint]socketInfo{}, peers: map[endpoint]endpoint{},
+		listeners: map[listener]bool{}, ports: map[uint16]bool{}, addresses: map[netip.Addr]bool{},
+	}
 }
 
-// maxAttempts bounds the attempts to dump a list without a concurrent change. The result of the
-// last attempt is used even if it was interrupted, because it contains all unchanged objects.
-const maxAttempts = 5
-
-// list repeats a dump until it is not interrupted, at most maxAttempts times. objects names the
-// listed objects in errors.
-func list[T any](objects string, read func() ([]T, error)) ([]T, error) {
-	found, err := dump.Retry(maxAttempts, read)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, fmt.Errorf("list %s: %w", objects, err)
-	}
-	return found, nil
-}
-
-// readTable lists the connections and sockets of the namespace of the handle, without marks.
-func readTable(h *netlink.Handle) (*connectionTable, error) {
-	t := &connectionTable{
-		sockets: map[pair]*netlink.Socket{}, peers: map[netip.AddrPort]netip.AddrPort{},
-		listeners: map[uint16][]*netlink.Socket{}, addresses: map[netip.Addr]bool{},
-	}
-	addrs, err := list("addresses", func() ([]netlink.Addr, error) {
-		return h.AddrList(nil, netlink.FAMILY_ALL)
-	})
-	if err != nil {
-		return nil, err
-	}
+// readAddresses adds the addresses of the namespace of the thread.
+func (t *socketTable) readAddresses() error {
+	addrs, err := route.AllAddresses(nil)
 	for _, a := range addrs {
-		t.addresses[decodeAddr(a.IP)] = true
+		t.addresses[a.Unmap()] = true
 	}
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		flows, err := list("conntrack entries", func() ([]*netlink.ConntrackFlow, error) {
-			return h.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(family))
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range flows {
-			if f.Forward.Protocol == uint8(rules.TCP) || f.Forward.Protocol == uint8(rules.UDP) {
-				t.entries = append(t.entries, decodeEntry(f))
-			}
-		}
-		sockets, err := list("sockets", func() ([]*netlink.Socket, error) {
-			return h.SocketDiagTCP(family)
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range sockets {
-			t.addSocket(s)
-		}
-	}
-	return t, nil
+	return err
 }
 
-// addSocket adds a TCP socket.
-func (t *connectionTable) addSocket(s *netlink.Socket) {
-	switch s.State {
-	case tcpListen:
-		t.listeners[s.ID.SourcePort] = append(t.listeners[s.ID.SourcePort], s)
-	case tcpTimeWait, tcpClose, tcpNewSynRecv: // these sockets transfer no data
-	default:
-		p := socketPair(s)
-		t.sockets[p], t.peers[p.to] = s, p.from
+// readSockets adds the TCP sockets of the namespace of the thread.
+func (t *socketTable) readSockets(deadline time.Time) error {
+	// The listeners are listed separately, because the kernel then visits no other sockets.
+	for _, states := range []sockdiag.States{sockdiag.Listening, sockdiag.Connected} {
+		for s, err := range sockdiag.List(rules.TCP, states) {
+			switch {
+			case err != nil:
+				return err
+			case time.Now().After(deadline):
+				return errTime
+			case len(t.sockets)+len(t.listeners) == maxSockets:
+				return errTooMany
+			}
+			t.add(s)
+		}
+	}
+	return nil
+}
+
+// add adds a listening or connected TCP socket.
+func (t *socketTable) add(s sockdiag.Socket) {
+	if s.State == sockdiag.Listen {
+		t.listeners[listener{s.Local.Port(), s.UID}], t.ports[s.Local.Port()] = true, true
+		return
+	}
+	key := pair{s.Local, s.Peer}.endpoints()
+	t.sockets[key], t.peers[key[1]] = socketInfo{Properties: s.Properties}, key[0]
+}
+
+// removeSockets removes all sockets, which releases their memory.
+func (t *socketTable) removeSockets() {
+	t.sockets, t.peers, t.listeners, t.ports = nil, nil, nil, nil
+}
+
+// socket returns the connected socket whose local address is the source of the tuple, or nil. UDP
+// sockets are unknown.
+func (t *socketTable) socket(at tuple) *socketInfo {
+	if at.protocol != rules.TCP {
+		return nil
+	}
+	if s, ok := t.sockets[at.endpoints()]; ok {
+		return &s
+	}
+	return nil
+}
+
+// peerOf returns the local address of the socket whose peer has the address. It is invalid if there
+// is no such socket.
+func (t *socketTable) peerOf(a netip.AddrPort) netip.AddrPort {
+	if local, ok := t.peers[newEndpoint(a)]; ok {
+		return local.addrPort()
+	}
+	return netip.AddrPort{}
+}
+
+// addEntry records the sockets of a connection with a conntrack entry.
+func (t *socketTable) addEntry(c *conntrack.Entry) {
+	if c.Protocol != rules.TCP {
+		return
+	}
+	original, reply := pairOf(c.Original), pairOf(c.Reply)
+	for _, p := range []pair{original, original.reverse(), reply, reply.reverse()} {
+		if s, ok := t.sockets[p.endpoints()]; ok && !s.hasEntry {
+			s.hasEntry = true
+			t.sockets[p.endpoints()] = s
+		}
 	}
 }
 
 // isLocal reports whether the namespace has the address.
-func (t *connectionTable) isLocal(a netip.Addr) bool { return a.IsLoopback() || t.addresses[a] }
-
-// decodeEntry converts a conntrack entry of package netlink.
-func decodeEntry(f *netlink.ConntrackFlow) conntrackEntry {
-	forward := pair{
-		addrPort(f.Forward.SrcIP, f.Forward.SrcPort), addrPort(f.Forward.DstIP, f.Forward.DstPort),
-	}
-	return conntrackEntry{
-		original: tuple{rules.Protocol(f.Forward.Protocol), forward}, zone: f.Zone,
-		reply: pair{
-			addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort),
-			addrPort(f.Reverse.DstIP, f.Reverse.DstPort),
-		},
-	}
-}
-
-// socketPair returns the local and the peer address of a socket.
-func socketPair(s *netlink.Socket) pair {
-	return pair{
-		addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort),
-	}
-}
-
-// addrPort converts an address and a port of package netlink.
-func addrPort(ip net.IP, port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(decodeAddr(ip), port)
-}
-
-// decodeAddr converts an address of package netlink. It returns an IPv4-mapped address as IPv4.
-func decodeAddr(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
-}
+func (t *socketTable) isLocal(a netip.Addr) bool { return a.IsLoopback() || t.addresses[a] }

@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/owner"
+	"github.com/sluice-mesh/sluice/nft/sockdiag"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -24,12 +24,18 @@ type ownerIDs struct {
 // newOwnerIDs reads the id maps of the namespace.
 func newOwnerIDs(ns *netns.NS, procDir string, deadline time.Time) *ownerIDs {
 	return &ownerIDs{
-		groups: groups{procDir: procDir, ns: ns.ID(), deadline: deadline}, maps: owner.MapsOf(ns, procDir),
+		groups: groups{
+			procDir: procDir, ns: ns.ID(), deadline: deadline, wanted: map[uint32]bool{},
+		},
+		maps: owner.MapsOf(ns, procDir),
 	}
 }
 
+// want adds a socket whose group gid can find.
+func (o *ownerIDs) want(s *sockdiag.Properties) { o.groups.wanted[s.INode] = true }
+
 // uid returns the user of a socket. ok is false if the user is unknown.
-func (o *ownerIDs) uid(s *netlink.Socket) (uid uint32, ok bool) {
+func (o *ownerIDs) uid(s *sockdiag.Properties) (uid uint32, ok bool) {
 	if s.INode == 0 {
 		return 0, false
 	}
@@ -38,7 +44,7 @@ func (o *ownerIDs) uid(s *netlink.Socket) (uid uint32, ok bool) {
 }
 
 // gid returns the group of a socket. ok is false if the group is unknown.
-func (o *ownerIDs) gid(s *netlink.Socket) (gid uint32, ok bool) {
+func (o *ownerIDs) gid(s *sockdiag.Properties) (gid uint32, ok bool) {
 	if s.INode == 0 || o.maps.Err() != nil {
 		return 0, false
 	}
@@ -47,8 +53,8 @@ func (o *ownerIDs) gid(s *netlink.Socket) (gid uint32, ok bool) {
 	return inside.GID, ok
 }
 
-// groups maps the inode numbers of sockets to their groups, which it reads from the sockets' files
-// in the node's /proc. It scans the processes of the namespace on the first lookup. If a socket is
+// groups maps the inode numbers of the wanted sockets to their groups, which it reads from the
+// sockets' files in the node's /proc. It scans the processes of the namespace on the first lookup. If a socket is
 // missing, it scans all other processes too, because a process can pass a socket to a process of
 // another namespace. Reading the files of other processes needs CAP_SYS_PTRACE.
 type groups struct {
@@ -57,7 +63,9 @@ type groups struct {
 	// deadline ends a scan: the groups of the other sockets are unknown.
 	deadline time.Time
 	scans    int // 1 after the scan of the namespace's processes, 2 after the scan of all others
-	gids     map[uint32]uint32
+	// wanted contains the inode numbers of the sockets whose groups are recorded.
+	wanted map[uint32]bool
+	gids   map[uint32]uint32
 }
 
 // gid returns the group of the socket with the inode number. ok is false if the group is unknown.
@@ -98,14 +106,28 @@ func (g *groups) scan(inside bool) {
 	}
 }
 
+// fileBatch is the number of files of a process that are listed at a time: a process can have a
+// million.
+const fileBatch = 1 << 10
+
 // recordSockets records the groups of the sockets in a directory /proc/PID/fd.
 func (g *groups) recordSockets(dir string) {
-	files, _ := os.ReadDir(dir)
-	for _, f := range files {
-		var st unix.Stat_t
-		if unix.Stat(filepath.Join(dir, f.Name()), &st) == nil &&
-			st.Mode&unix.S_IFMT == unix.S_IFSOCK {
-			g.gids[uint32(st.Ino)] = st.Gid
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer func() { _ = d.Close() }()
+	for time.Now().Before(g.deadline) {
+		files, err := d.Readdirnames(fileBatch)
+		for _, f := range files {
+			var st unix.Stat_t
+			if unix.Stat(filepath.Join(dir, f), &st) == nil &&
+				st.Mode&unix.S_IFMT == unix.S_IFSOCK && g.wanted[uint32(st.Ino)] {
+				g.gids[uint32(st.Ino)] = st.Gid
+			}
+		}
+		if err != nil { // io.EOF, or the process has ended
+			return
 		}
 	}
 }

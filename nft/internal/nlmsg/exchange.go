@@ -2,7 +2,10 @@ package nlmsg
 
 import (
 	"errors"
+	"fmt"
+	"iter"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,6 +126,53 @@ func Exchange(
 		}
 		if done, err := Each(datagram, read); done || err != nil {
 			return interrupted, err
+		}
+	}
+}
+
+// A receiveBuffer is larger than any datagram. A datagram of a dump has at most 32 KiB.
+type receiveBuffer [64 << 10]byte
+
+// buffers contains values of type *receiveBuffer.
+var buffers = sync.Pool{New: func() any { return new(receiveBuffer) }}
+
+// answerTimeout bounds the wait for an answer. The kernel answers before the send returns.
+var answerTimeout = unix.Timeval{Sec: 10}
+
+// Request is [Exchange] with a new socket of the netlink protocol, in the namespace of the thread.
+func Request(protocol int, requests []byte, visit func(Message) error) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTimeout)
+	if err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	if err := Connect(fd); err != nil {
+		return err
+	}
+	buf := buffers.Get().(*receiveBuffer)
+	defer buffers.Put(buf)
+	_, err = Exchange(fd, buf[:], requests, visit)
+	return err
+}
+
+// Dump iterates over the answers to a dump request, like [Request]. It keeps one datagram in
+// memory: the kernel lists more objects when the datagram has been read. An error is the last
+// element. Dump does not report whether the objects changed during the dump.
+func Dump(protocol int, request []byte) iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		errStopped := errors.New("stopped")
+		err := Request(protocol, request, func(m Message) error {
+			if !yield(m, nil) {
+				return errStopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(Message{}, err)
 		}
 	}
 }

@@ -1,0 +1,143 @@
+// Package conntrack lists and deletes the conntrack entries of a network namespace.
+//
+// A process of the namespace can open as many connections as the node's sysctl
+// net.netfilter.nf_conntrack_max allows, often a million. Therefore the package keeps no list: the
+// caller decides which entries to keep.
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An Entry is the conntrack entry of a TCP or UDP connection.
+type Entry struct {
+	Protocol rules.Protocol
+	// Original contains the addresses of the first packet, and Reply the addresses that conntrack
+	// expects in an answer, after NAT.
+	Original, Reply Tuple
+	// Zone is the conntrack zone; 0 is the default zone.
+	Zone uint16
+
+	// message is the kernel's message in the receive buffer.
+	message []byte
+}
+
+// A Tuple contains the addresses of one direction of a connection.
+type Tuple struct{ Source, Destination netip.AddrPort }
+
+// Numbers of linux/netfilter/nfnetlink_conntrack.h.
+const (
+	messageNew    = unix.NFNL_SUBSYS_CTNETLINK << 8
+	messageGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
+	messageDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
+
+	attrOriginal = 1
+	attrReply    = 2
+	attrZone     = 18
+
+	attrTupleIP       = 1
+	attrTupleProtocol = 2
+
+	attrIPv4Source      = 1
+	attrIPv4Destination = 2
+	attrIPv6Source      = 3
+	attrIPv6Destination = 4
+
+	attrProtocolNumber  = 1
+	attrSourcePort      = 2
+	attrDestinationPort = 3
+)
+
+// headerSize is the size of struct nfgenmsg, which attributes follow.
+const headerSize = 4
+
+// List iterates over the entries of TCP and UDP connections in the namespace of the thread. It
+// needs CAP_NET_ADMIN in the user namespace that owns the network namespace. An error is the last
+// element.
+//
+// A list may lack entries that are added or removed during the iteration. The loop may delete the
+// entries that it has received.
+func List() iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		request := nlmsg.AppendHeader(nil, messageGet, unix.NLM_F_DUMP, 1)
+		request = append(request, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0)
+		nlmsg.SetLength(request)
+		for m, err := range nlmsg.Dump(unix.NETLINK_NETFILTER, request) {
+			if err != nil {
+				yield(Entry{}, fmt.Errorf("list conntrack entries: %w", err))
+				return
+			}
+			if e, ok := decode(m); ok && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Delete deletes an entry. It must be called before the iteration of [List] that has returned the
+// entry continues. It returns no error if the entry no longer exists.
+func (e Entry) Delete() error {
+	request := nlmsg.AppendHeader(nil, messageDelete, unix.NLM_F_ACK, 1)
+	request = append(request, e.message...) // the kernel compares the id
+	nlmsg.SetLength(request)
+	err := nlmsg.Request(unix.NETLINK_NETFILTER, request, func(nlmsg.Message) error { return nil })
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("delete a conntrack entry: %w", err)
+	}
+	return nil
+}
+
+// decode decodes the entry of a TCP or UDP connection.
+func decode(m nlmsg.Message) (e Entry, ok bool) {
+	if m.Type != messageNew || len(m.Body) < headerSize {
+		return Entry{}, false
+	}
+	a := nlmsg.Attributes(m.Body[headerSize:])
+	e = Entry{Zone: number16(a.Get(attrZone)), message: m.Body}
+	e.Protocol, e.Original = decodeTuple(a.Get(attrOriginal))
+	_, e.Reply = decodeTuple(a.Get(attrReply))
+	return e, e.Protocol == rules.TCP || e.Protocol == rules.UDP
+}
+
+// decodeTuple decodes the attributes of a tuple.
+func decodeTuple(tuple nlmsg.Attributes) (rules.Protocol, Tuple) {
+	ip := nlmsg.Attributes(tuple.Get(attrTupleIP))
+	protocol := nlmsg.Attributes(tuple.Get(attrTupleProtocol))
+	var number rules.Protocol
+	if value := protocol.Get(attrProtocolNumber); len(value) == 1 {
+		number = rules.Protocol(value[0])
+	}
+	return number, Tuple{
+		netip.AddrPortFrom(addr(ip, attrIPv4Source, attrIPv6Source),
+			number16(protocol.Get(attrSourcePort))),
+		netip.AddrPortFrom(addr(ip, attrIPv4Destination, attrIPv6Destination),
+			number16(protocol.Get(attrDestinationPort))),
+	}
+}
+
+// addr decodes an address that is one of two attributes. It is invalid if both are absent.
+func addr(ip nlmsg.Attributes, attrIPv4, attrIPv6 uint16) netip.Addr {
+	if a, ok := netip.AddrFromSlice(ip.Get(attrIPv4)); ok {
+		return a
+	}
+	a, _ := netip.AddrFromSlice(ip.Get(attrIPv6))
+	return a
+}
+
+// number16 decodes a 16-bit number in network byte order. It returns 0 if the value has another
+// length.
+func number16(value []byte) uint16 {
+	if len(value) != 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(value)
+}

@@ -1,0 +1,128 @@
+package established_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/conntrack"
+	"github.com/sluice-mesh/sluice/nft/conntrack/conntracktest"
+	"github.com/sluice-mesh/sluice/nft/established"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/sockdiag"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestTooManySocketsAreReported covers a namespace with more TCP sockets than End keeps in memory.
+// It ends no TCP connection, because it could not decide about all of them, and examines the UDP
+// connections.
+func TestTooManySocketsAreReported(t *testing.T) {
+	network := newNetwork(t, rules.ModeRedirect)
+	r := rules.DefaultRedirect()
+	r.OutboundCIDRs.All, r.DNS = true, rules.DNS{Capture: true, All: true}
+	rs := rules.MustCompile(r)
+	open := func(protocol string, port int) *testbed.Conn {
+		t.Helper()
+		conn, err := network.Open(testbed.Call{
+			Network: protocol, Owner: testbed.ApplicationOwner, To: to("10.9.9.9", port),
+			Timeout: 20 * time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		if answer := conn.Ask(); answer.By != testbed.Outside {
+			t.Fatalf("answer %s, want an answer by %s", answer, testbed.Outside)
+		}
+		return conn
+	}
+	keepConntrack(t, network)
+	conn := open("tcp", 8080)
+	open("udp", 53)
+	mustApply(t, network, rs)
+
+	sockets := countSockets(t, network.Pod)
+	established.SetMaxSockets(t, sockets-1)
+	report, err := established.End(network.Pod, rs, established.Options{ProcDir: "/proc"})
+	report.UndecidedExample = ""
+	want := established.Report{
+		Undecided: 1,
+		Unexamined: fmt.Sprintf("examined connections: 1; the namespace has more than %d TCP sockets",
+			sockets-1),
+	}
+	if err != nil || report != want {
+		t.Errorf("%d sockets: report %+v, error %v; want %+v", sockets, report, err, want)
+	}
+	if answer := conn.Ask(); answer.By != testbed.Outside {
+		t.Errorf("answer %s, want that the connection is kept", answer)
+	}
+	established.SetMaxSockets(t, sockets)
+	report, err = established.End(network.Pod, rs, established.Options{ProcDir: "/proc"})
+	if err != nil || report.Ended != 1 || report.Unexamined != "" {
+		t.Errorf("report %+v, error %v; want one ended connection", report, err)
+	}
+}
+
+// TestExaminationEndsAfterTheTime checks that the report says which connections are unknown.
+func TestExaminationEndsAfterTheTime(t *testing.T) {
+	ns := netnstest.NewPair(t).Pod
+	conntracktest.AddTCP(t, ns, testbed.PodIP4, 100)
+	rs := capturingRules(rules.ModeRedirect)
+	report, err := established.End(ns, rs, established.Options{Time: time.Nanosecond})
+	const want = "examined connections: 0; the time limit of 1ns has passed"
+	if err != nil || report != (established.Report{Unexamined: want}) {
+		t.Errorf("report %+v, error %v; want %q", report, err, want)
+	}
+	if n := countEntries(t, ns); n != 100 {
+		t.Errorf("%d conntrack entries remain, want 100", n)
+	}
+}
+
+// TestManyEntriesAreDeleted checks that no entry is missed because End deletes entries while it
+// lists them. The entries have no sockets, so that they are not reported.
+func TestManyEntriesAreDeleted(t *testing.T) {
+	ns := netnstest.NewPair(t).Pod
+	conntracktest.AddTCP(t, ns, testbed.PodIP4, 3_000)
+	report, err := established.End(ns, capturingRules(rules.ModeRedirect),
+		established.Options{Time: time.Minute})
+	if n := countEntries(t, ns); n > 0 || err != nil || report != (established.Report{}) {
+		t.Errorf("%d conntrack entries remain, report %+v, error %v; want no entries and an empty report",
+			n, report, err)
+	}
+}
+
+// countEntries returns the number of conntrack entries in the namespace.
+func countEntries(t *testing.T, ns *netns.NS) (n int) {
+	t.Helper()
+	if err := ns.Do(func() error {
+		for _, err := range conntrack.List() {
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// countSockets returns the number of TCP sockets in the namespace that transfer data or listen.
+func countSockets(t *testing.T, ns *netns.NS) (n int) {
+	t.Helper()
+	if err := ns.Do(func() error {
+		for _, err := range sockdiag.List(rules.TCP, sockdiag.Listening|sockdiag.Connected) {
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
