@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,12 +18,14 @@ import (
 	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/owner"
+	"github.com/sluice-mesh/sluice/nft/sockdiag"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A Namespace provides facts about a network namespace that trace events lack. It must be used by
 // one goroutine at a time.
 type Namespace struct {
+	ns     *netns.NS
 	handle *netlink.Handle
 	id     netns.ID
 	proc   string
@@ -33,15 +34,15 @@ type Namespace struct {
 }
 
 // OpenNamespace opens the namespace (nil: the current one). proc is a /proc directory that contains
-// the processes of the namespace.
+// the processes of the namespace. ns must stay open until the Namespace is closed.
 func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
-	handle, err := ns.Netlink(unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
+	handle, err := ns.Netlink(unix.NETLINK_ROUTE)
 	return &Namespace{
-		handle: handle, id: ns.ID(), proc: proc, maps: owner.MapsOf(ns, proc),
+		ns: ns, handle: handle, id: ns.ID(), proc: proc, maps: owner.MapsOf(ns, proc),
 	}, err
 }
 
-// Close closes the netlink sockets.
+// Close closes the netlink socket.
 func (n *Namespace) Close() { n.handle.Close() }
 
 // maxLinkLists is the maximum number of attempts of Interfaces while interfaces change.
@@ -89,7 +90,7 @@ func (n *Namespace) Processes(
 	if n.maps.Err() != nil {
 		return nil
 	}
-	senders := map[Connection]*netlink.Socket{}
+	senders := map[Connection]sockdiag.Socket{}
 	for _, protocol := range []rules.Protocol{rules.TCP, rules.UDP} {
 		wanted := map[uint16][]Connection{} // by source port
 		for _, c := range connections {
@@ -100,13 +101,14 @@ func (n *Namespace) Processes(
 		if len(wanted) == 0 {
 			continue
 		}
-		for s := range n.sockets(protocol) {
-			for _, c := range wanted[s.ID.SourcePort] {
-				if senders[c] == nil && isSender(s, c) {
+		n.forEachSocket(protocol, func(s sockdiag.Socket) bool {
+			for _, c := range wanted[s.Local.Port()] {
+				if _, found := senders[c]; !found && isSender(s, c) {
 					senders[c] = s
 				}
 			}
-		}
+			return true
+		})
 	}
 	inodes := map[uint32]bool{}
 	for _, s := range senders {
@@ -137,58 +139,45 @@ func (n *Namespace) TranslateOwner(o rules.Owner) (rules.Owner, bool) {
 // isSender reports whether the socket may have sent packets of the connection. The caller has
 // compared the source port. A socket that no process can use any more, such as one in the state
 // TIME_WAIT, has the inode 0. The kernel reports the user 0 for it, whatever user opened it.
-func isSender(s *netlink.Socket, c Connection) bool {
+func isSender(s sockdiag.Socket, c Connection) bool {
 	if s.INode == 0 {
 		return false
 	}
-	local, peer := localAddr(s), addrOf(s.ID.Destination)
-	return (local == c.Source.Addr() || local.IsUnspecified()) &&
-		(s.ID.DestinationPort == c.Destination.Port() && peer == c.Destination.Addr() ||
-			s.ID.DestinationPort == 0 && c.Protocol == rules.UDP)
+	return (s.Local.Addr() == c.Source.Addr() || s.Local.Addr().IsUnspecified()) &&
+		(s.Peer == c.Destination || s.Peer.Port() == 0 && c.Protocol == rules.UDP)
 }
 
-// sockets iterates over the TCP or UDP sockets of the namespace, first of IPv4, then of IPv6. Some
-// sockets may be missing.
-func (n *Namespace) sockets(protocol rules.Protocol) iter.Seq[*netlink.Socket] {
-	list := n.handle.SocketDiagTCP
-	if protocol != rules.TCP {
-		list = n.handle.SocketDiagUDP
-	}
-	return func(yield func(*netlink.Socket) bool) {
-		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			sockets, _ := list(family) // an incomplete list is useful too
-			for _, s := range sockets {
-				if !yield(s) {
-					return
-				}
+// forEachSocket calls visit for the TCP or UDP sockets of the namespace, first of IPv4, then of
+// IPv6, until it returns false. Some sockets may be missing.
+func (n *Namespace) forEachSocket(
+	protocol rules.Protocol, visit func(sockdiag.Socket) (more bool),
+) {
+	_ = n.ns.Do(func() error { // an incomplete list is useful too
+		for s, err := range sockdiag.List(protocol, sockdiag.AnyState) {
+			if err != nil || !visit(s) {
+				return err
 			}
 		}
-	}
-}
-
-// localAddr returns the local address of the socket.
-func localAddr(s *netlink.Socket) netip.Addr { return addrOf(s.ID.Source) }
-
-// addrOf converts an address. IPv4 addresses of IPv6 sockets become IPv4 addresses.
-func addrOf(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
+		return nil
+	})
 }
 
 // Listener returns the local address of a socket that receives new connections (TCP) or datagrams
 // (UDP) on the port, or false if there is none.
-func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPort, bool) {
-	const listen = 10 // TCP_LISTEN, net/tcp_states.h
-	for s := range n.sockets(protocol) {
-		isReceiver := s.ID.DestinationPort == 0
+func (n *Namespace) Listener(
+	protocol rules.Protocol, port uint16,
+) (local netip.AddrPort, found bool) {
+	n.forEachSocket(protocol, func(s sockdiag.Socket) bool {
+		isReceiver := s.Peer.Port() == 0
 		if protocol == rules.TCP {
-			isReceiver = s.State == listen
+			isReceiver = s.State == sockdiag.Listen
 		}
-		if isReceiver && s.ID.SourcePort == port {
-			return netip.AddrPortFrom(localAddr(s), port), true
+		if found = isReceiver && s.Local.Port() == port; found {
+			local = s.Local
 		}
-	}
-	return netip.AddrPort{}, false
+		return !found
+	})
+	return local, found
 }
 
 // containerIDPattern matches the container ID in the path of a cgroup. The rest of the path depends

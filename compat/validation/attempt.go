@@ -190,13 +190,13 @@ func (o *sentProbe) connect(
 		return
 	}
 	// No listener of this process has reported the connection.
-	entries, err := sockets(v.ns)
+	found, err := findSockets(v.ns, o.source)
 	if err != nil {
 		o.outcome, o.err = unknown, err
 		return
 	}
-	local, found := acceptedAddr(entries, o.source)
-	if !found {
+	local := found.accepted
+	if !local.IsValid() {
 		o.outcome = receivedOutside
 		select {
 		case o.arrival = <-o.arrives: // it arrived after the deadline, and is already closed
@@ -213,7 +213,7 @@ func (o *sentProbe) connect(
 	}
 	o.outcome, o.arrival = arrived, arrival{port: local.Port()}
 	if t.trace.Outcome.TProxy != 0 && local == t.packet.Destination &&
-		!isListening(entries, rules.TCP, local.Port()) {
+		!found.isListening(rules.TCP, local.Port()) {
 		// Only a transparent listener accepts connections to ports without a listener.
 		o.arrival.port = t.trace.Outcome.TProxy
 	}

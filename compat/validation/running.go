@@ -2,113 +2,74 @@ package validation
 
 import (
 	"errors"
-	"fmt"
-	"net"
 	"net/netip"
-	"slices"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/sluice-mesh/sluice/nft/conntrack"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/sockdiag"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A socketEntry is a socket in the kernel's list of the namespace.
-type socketEntry struct {
-	protocol    rules.Protocol
-	local, peer netip.AddrPort
-	isListening bool
+// foundSockets contains the facts about the sockets of the namespace that a validation needs. It
+// does not contain the sockets: a process can open any number.
+type foundSockets struct {
+	listeners map[listener]bool
+	// accepted is the local address of the socket that accepted the caller's connection. It is
+	// invalid if there is no such socket.
+	accepted netip.AddrPort
 }
 
-// States of include/net/tcp_states.h. An unconnected UDP socket has the state TCP_CLOSE.
-const (
-	tcpListen = 10
-	tcpClose  = 7
-)
+// A listener is a listening TCP socket or an unconnected UDP socket.
+type listener struct {
+	protocol rules.Protocol
+	port     uint16
+}
 
-// sockets returns the TCP and UDP sockets of the namespace. It needs no privilege, but a kernel
-// with CONFIG_INET_DIAG.
-func sockets(ns *netns.NS) ([]socketEntry, error) {
-	h, err := ns.Netlink(unix.NETLINK_INET_DIAG)
-	if err != nil {
-		return nil, err
-	}
-	defer h.Close()
-	var found []socketEntry
-	for _, dump := range []struct {
-		protocol rules.Protocol
-		list     func(uint8) ([]*netlink.Socket, error)
-	}{{rules.TCP, h.SocketDiagTCP}, {rules.UDP, h.SocketDiagUDP}} {
-		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			list, err := dump.list(family)
-			// Changes during the dump do not affect the sockets that the caller looks for.
-			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-				return nil, fmt.Errorf("list the sockets: %w", err)
-			}
-			for _, s := range list {
-				found = append(found, socketEntry{
-					protocol: dump.protocol,
-					local:    addrPort(s.ID.Source, s.ID.SourcePort),
-					peer:     addrPort(s.ID.Destination, s.ID.DestinationPort),
-					isListening: s.State == tcpListen ||
-						dump.protocol == rules.UDP && s.State == tcpClose,
-				})
+// findSockets finds the listeners of the namespace, and the socket that accepted the connection of
+// the caller, unless the caller is invalid. It needs no privilege, but a kernel with
+// CONFIG_INET_DIAG.
+func findSockets(ns *netns.NS, caller netip.AddrPort) (foundSockets, error) {
+	found := foundSockets{listeners: map[listener]bool{}}
+	err := ns.Do(func() error {
+		for _, protocol := range []rules.Protocol{rules.TCP, rules.UDP} {
+			for s, err := range sockdiag.List(protocol, sockdiag.AnyState) {
+				if err != nil {
+					return err
+				}
+				switch {
+				case s.State == sockdiag.Listen, protocol == rules.UDP && s.State == sockdiag.Close:
+					found.listeners[listener{protocol, s.Local.Port()}] = true
+				case protocol == rules.TCP && s.Peer == caller && !found.accepted.IsValid():
+					found.accepted = s.Local
+				}
 			}
 		}
-	}
-	return found, nil
-}
-
-// addrPort converts an address of package netlink.
-func addrPort(ip net.IP, port uint16) netip.AddrPort {
-	a, _ := netip.AddrFromSlice(ip)
-	return netip.AddrPortFrom(a.Unmap(), port)
+		return nil
+	})
+	return found, err
 }
 
 // isListening reports whether a socket listens on the port.
-func isListening(entries []socketEntry, protocol rules.Protocol, port uint16) bool {
-	return slices.ContainsFunc(entries, func(e socketEntry) bool {
-		return e.isListening && e.protocol == protocol && e.local.Port() == port
-	})
-}
-
-// acceptedAddr returns the local address of the socket in the namespace that accepted the caller's
-// connection, or false if there is no such socket.
-func acceptedAddr(
-	entries []socketEntry, caller netip.AddrPort,
-) (local netip.AddrPort, found bool) {
-	i := slices.IndexFunc(entries, func(e socketEntry) bool {
-		return e.protocol == rules.TCP && !e.isListening && e.peer == caller
-	})
-	if i < 0 {
-		return netip.AddrPort{}, false
-	}
-	return entries[i].local, true
+func (s foundSockets) isListening(protocol rules.Protocol, port uint16) bool {
+	return s.listeners[listener{protocol, port}]
 }
 
 // translatedDestination returns the destination after NAT of the caller's datagram to the address
 // to, according to conntrack. It needs CAP_NET_ADMIN.
-func translatedDestination(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrPort, error) {
-	h, err := ns.Netlink(unix.NETLINK_NETFILTER)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	defer h.Close()
-	family := netlink.InetFamily(unix.AF_INET)
-	if to.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	flows, err := h.ConntrackTableList(netlink.ConntrackTable, family)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return netip.AddrPort{}, fmt.Errorf("list conntrack's entries: %w", err)
-	}
-	for _, f := range flows {
-		if f.Forward.Protocol == uint8(rules.UDP) &&
-			addrPort(f.Forward.SrcIP, f.Forward.SrcPort) == caller &&
-			addrPort(f.Forward.DstIP, f.Forward.DstPort) == to {
-			return addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort), nil
+func translatedDestination(
+	ns *netns.NS, caller, to netip.AddrPort,
+) (destination netip.AddrPort, err error) {
+	err = ns.Do(func() error {
+		for e, err := range conntrack.List() {
+			if err != nil {
+				return err
+			}
+			if e.Protocol == rules.UDP && e.Original == (conntrack.Tuple{Source: caller, Destination: to}) {
+				destination = e.Reply.Source
+				return nil
+			}
 		}
-	}
-	return netip.AddrPort{}, errors.New("conntrack has no entry for the datagram")
+		return errors.New("conntrack has no entry for the datagram")
+	})
+	return destination, err
 }

@@ -207,11 +207,11 @@ func TestValidationRecognizesRulesThatAreAppliedLate(t *testing.T) {
 // waitForListener waits until the proxy's port has a listener or, if want is false, has none.
 func waitForListener(ns *netns.NS, want bool) error {
 	for start := time.Now(); time.Since(start) < time.Minute; {
-		list, err := sockets(ns)
+		found, err := findSockets(ns, netip.AddrPort{})
 		if err != nil {
 			return err
 		}
-		if isListening(list, rules.TCP, rules.DefaultProxyPort) == want {
+		if found.isListening(rules.TCP, rules.DefaultProxyPort) == want {
 			return nil
 		}
 	}

@@ -162,8 +162,8 @@ func (v *validator) close() {
 func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	// Ignore an error. If the kernel cannot list sockets and a proxy is running, opening a listener
 	// fails.
-	entries, _ := sockets(v.ns)
-	v.running, v.transparent = v.isProxyListening(entries), mayBeTransparent(v.ns)
+	found, _ := findSockets(v.ns, netip.AddrPort{})
+	v.running, v.transparent = v.isProxyListening(found), mayBeTransparent(v.ns)
 	probes, captures := plan(v.options, v.desired, v.planInputs())
 
 	for i := range probes {
@@ -211,10 +211,10 @@ func (v *validator) planInputs() planInputs {
 }
 
 // isProxyListening reports whether the proxy or its agent is already listening.
-func (v *validator) isProxyListening(entries []socketEntry) bool {
+func (v *validator) isProxyListening(found foundSockets) bool {
 	r := &v.options.Redirect
-	return isListening(entries, rules.TCP, r.ProxyPort) ||
-		isListening(entries, rules.TCP, r.InboundCapturePort) ||
-		r.DNS.Capture && (isListening(entries, rules.TCP, rules.DNSPort) ||
-			isListening(entries, rules.UDP, rules.DNSPort))
+	return found.isListening(rules.TCP, r.ProxyPort) ||
+		found.isListening(rules.TCP, r.InboundCapturePort) ||
+		r.DNS.Capture && (found.isListening(rules.TCP, rules.DNSPort) ||
+			found.isListening(rules.UDP, rules.DNSPort))
 }
