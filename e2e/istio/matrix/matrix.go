@@ -4,44 +4,11 @@
 package matrix
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
-
-// A setting sets a flag ("proxy-uid=1338"), sets an environment variable ("PROXY_UID=1338"), or
-// removes a flag ("~proxy-uid"). The names of variables are in upper case.
-type setting string
-
-// name returns the name of the flag or variable.
-func (s setting) name() string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(string(s), "~"), "=")
-	return name
-}
-
-// A parameter is a row of the matrix: flags or environment variables, and their values.
-type parameter struct {
-	group string // name of the row
-	// values contains the values, which are tested separately.
-	values []value
-	// pods and modes are combined with each value. The default is an IPv4 pod and REDIRECT.
-	pods  []pod
-	modes []string
-	// singleOnly excludes the values from random combinations: only Single uses them. idle is true
-	// if the program creates no rules with the values.
-	singleOnly, idle bool
-}
-
-// A value consists of one or more settings.
-type value struct {
-	name       string // unique in the row
-	settings   []setting
-	resolvConf string // replaces usualResolvConf if not empty
-	refused    *istio.Refusal
-}
 
 // A pod describes the addresses of a pod and the corresponding settings.
 type pod struct {
@@ -64,30 +31,28 @@ var (
 const (
 	redirect = "REDIRECT"
 	tproxy   = "TPROXY"
-
-	// usualResolvConf is the resolv.conf of a pod.
-	usualResolvConf = "search default.svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
 )
 
-// base contains the settings that the injector passes to istio-init.
+// base contains the settings that the injector passes to istio-init, and the resolv.conf of a pod.
 var base = []setting{
 	"envoy-port=15001", "inbound-capture-port=15006", "proxy-uid=1337",
 	"istio-inbound-interception-mode=REDIRECT",
 	"istio-service-cidr=*", "istio-service-exclude-cidr=", "istio-inbound-ports=*",
 	"istio-local-exclude-ports=15090,15021,15020",
+	resolvConf + "=search default.svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n",
 }
 
 // Single returns configurations with one varied parameter each.
 func Single() []istio.Configuration {
 	var configurations []istio.Configuration
 	for _, p := range parameters() {
-		for _, v := range p.values {
-			for _, mode := range orDefault(p.modes, redirect) {
-				for _, pod := range orDefault(p.pods, v4) {
-					c := configure(pod, v.resolvConf, modeSetting(mode), v.settings)
-					c.Group, c.Idle, c.Refused = p.group, p.idle, v.refused
-					c.Name = p.group + "/" + withoutSeparators(v.name) + "/" + pod.name
-					if len(p.modes) > 1 {
+		for _, v := range p.Values {
+			for _, mode := range orDefault(p.Modes, redirect) {
+				for _, pod := range orDefault(p.Pods, v4) {
+					c := configure(pod, modeSetting(mode), v.settings)
+					c.Group, c.Idle, c.Refused = p.Group, p.Idle, p.Refused
+					c.Name = p.Group + "/" + withoutSeparators(v.name) + "/" + pod.name
+					if len(p.Modes) > 1 {
 						c.Name += "/" + mode
 					}
 					configurations = append(configurations, c)
@@ -113,7 +78,7 @@ func orDefault[T any](values []T, defaultValue T) []T {
 
 // configure returns the base configuration with the settings. A later setting replaces an earlier
 // one with the same name.
-func configure(p pod, resolvConf string, settings ...[]setting) istio.Configuration {
+func configure(p pod, settings ...[]setting) istio.Configuration {
 	chosen := slices.Clone(base)
 	for _, s := range append(slices.Concat(settings...), p.settings...) {
 		hasSameName := func(other setting) bool { return other.name() == s.name() }
@@ -127,14 +92,14 @@ func configure(p pod, resolvConf string, settings ...[]setting) istio.Configurat
 			chosen = append(chosen, s)
 		}
 	}
-	c := istio.Configuration{Pod: p.addresses, ResolvConf: resolvConf}
-	if resolvConf == "" {
-		c.ResolvConf = usualResolvConf
-	}
+	c := istio.Configuration{Pod: p.addresses}
 	for _, s := range chosen {
-		if name := s.name(); strings.ToUpper(name) == name {
+		switch name, text, _ := strings.Cut(string(s), "="); name {
+		case resolvConf:
+			c.ResolvConf = text
+		case strings.ToUpper(name):
 			c.Env = append(c.Env, string(s))
-		} else {
+		default:
 			c.Args = append(c.Args, "--"+string(s))
 		}
 	}
@@ -146,23 +111,6 @@ func withoutSeparators(name string) string {
 	return strings.NewReplacer("/", "_", " ", "_").Replace(name)
 }
 
-// each returns a value for each of the texts. The value sets the flag or variable to the text.
-func each(name string, texts ...string) []value {
-	values := make([]value, len(texts))
-	for i, t := range texts {
-		values[i] = value{name: t, settings: []setting{setting(name + "=" + t)}}
-		if t == "" {
-			values[i].name = "none"
-		}
-	}
-	return values
-}
-
-// together returns one value that consists of the settings.
-func together(name string, settings ...setting) value {
-	return value{name: name, settings: settings}
-}
-
 // many returns n elements, separated by commas.
 func many(n int, element func(i int) string) string {
 	texts := make([]string, n)
@@ -171,12 +119,3 @@ func many(n int, element func(i int) string) string {
 	}
 	return strings.Join(texts, ",")
 }
-
-// prefix4 returns one of 65,536 IPv4 prefixes.
-func prefix4(i int) string { return fmt.Sprintf("10.%d.%d.0/24", i/256, i%256) }
-
-// prefix6 returns one of 65,536 IPv6 prefixes.
-func prefix6(i int) string { return fmt.Sprintf("fd00:%x::/32", i) }
-
-// groupID returns a group ID. The IDs are not adjacent, so that they do not form ranges.
-func groupID(i int) string { return strconv.Itoa(2000 + 2*i) }

@@ -1,7 +1,6 @@
 package matrix
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -26,14 +25,11 @@ func Random(seed uint64, n int) []istio.Configuration {
 // has a value from the matrix, and one in four lists has random elements.
 func combination(r *rand.Rand) istio.Configuration {
 	var settings []setting
-	var resolvConf string
 	for _, p := range parameters() {
-		if p.singleOnly || r.IntN(6) > 0 {
+		if p.SingleOnly || r.IntN(6) > 0 {
 			continue
 		}
-		v := p.values[r.IntN(len(p.values))]
-		settings = append(settings, v.settings...)
-		resolvConf = cmp.Or(v.resolvConf, resolvConf)
+		settings = append(settings, p.Values[r.IntN(len(p.Values))].settings...)
 	}
 	for _, list := range []struct {
 		name    string
@@ -53,7 +49,7 @@ func combination(r *rand.Rand) istio.Configuration {
 		}
 	}
 	mode := bothModes[r.IntN(len(bothModes))]
-	return configure(everyPod[r.IntN(len(everyPod))], resolvConf, settings, modeSetting(mode))
+	return configure(everyPod[r.IntN(len(everyPod))], settings, modeSetting(mode))
 }
 
 // port returns a port or a port range, often a port with a special meaning.
