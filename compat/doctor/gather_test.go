@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // shell runs a script in the namespace.
@@ -275,6 +276,7 @@ func TestDriftedRules(t *testing.T) {
 	const notrack = `
 		nft add chain inet sluice early "{ type filter hook output priority -400; }"
 		nft add rule inet sluice early tcp dport 80 notrack`
+	const dormant = `nft add table inet sluice "{ flags dormant; }"`
 	for name, row := range map[string]struct {
 		mode     rules.Mode
 		script   string
@@ -283,12 +285,10 @@ func TestDriftedRules(t *testing.T) {
 		verdict  Verdict
 	}{
 		"the table is dormant": {
-			rules.ModeRedirect, `nft add table inet sluice "{ flags dormant; }"`, Problem,
-			"goes to its destination, not captured", Degraded,
+			rules.ModeRedirect, dormant, Problem, "goes to its destination, not captured", Degraded,
 		},
 		"the table is dormant, TPROXY": {
-			rules.ModeTProxy, `nft add table inet sluice "{ flags dormant; }"`, Problem,
-			"; with the rules it is not captured", Degraded,
+			rules.ModeTProxy, dormant, Problem, "goes to its destination, not captured", Degraded,
 		},
 		"a chain in the table bypasses the proxy": {
 			rules.ModeRedirect, notrack, Problem,
@@ -327,6 +327,29 @@ func TestDriftedRules(t *testing.T) {
 					row.severity, row.want, list(findings))
 			}
 		})
+	}
+}
+
+// TestDriftedRulesOverBudget verifies that samples of packets are evaluated if the decision about
+// drifted rules exceeds its budget.
+func TestDriftedRulesOverBudget(t *testing.T) {
+	ns := netnstest.New(t)
+	parameters := typical(rules.ModeTProxy)
+	desired := rules.MustCompile(parameters)
+	if _, err := nft.Apply(ns, desired); err != nil {
+		t.Fatal(err)
+	}
+	shell(t, ns, netnstest.RequireBinary(t, "nft")+` add table inet sluice "{ flags dormant; }"`)
+	small := diff.Budget{Time: time.Minute, Memory: 1 << 20}
+	facts := Gather(ns, desired, small)
+	if facts.DriftEffect == nil || !facts.DriftEffect.Exhausted {
+		t.Fatalf("effect of the drift: %+v, want an exhausted budget", facts.DriftEffect)
+	}
+	findings := Diagnose(facts, parameters)
+	if !slices.ContainsFunc(findings, func(f Finding) bool {
+		return f.Severity == Problem && strings.Contains(f.Summary, "; with the rules it is not captured")
+	}) {
+		t.Errorf("want a problem with a packet that is not captured; got\n%s", list(findings))
 	}
 }
 

@@ -73,11 +73,15 @@ func mayWrite(m rules.Match) bool {
 	return ok && !u.Effect.IsCondition()
 }
 
-// affectedFamilies returns the families of the packets that foreign rules may affect at the hooks
-// that [diff.Bypass] evaluates.
+// affectedFamilies returns the families of the packets that may bypass the proxy: if Sluice's rules
+// are installed, the families of the packets that foreign rules may affect at the hooks that
+// [diff.Bypass] evaluates, and otherwise both families.
 func affectedFamilies(live *compat.Live) []rules.Family {
 	affected := map[rules.Family]bool{}
 	usesNFT := hasSluiceTable(&live.Ruleset)
+	if !usesNFT && !slices.ContainsFunc(live.Ruleset.Tables, hasSluiceChains) {
+		affected[rules.Inet] = true // for example, a pod has rules of Istio
+	}
 	for t, c := range live.Ruleset.AllChains() {
 		switch {
 		case len(c.Rules) == 0 || c.Base == nil || compat.IsSluiceTable(t):

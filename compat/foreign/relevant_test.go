@@ -102,3 +102,25 @@ func TestOrdersAreTriedForEachFamily(t *testing.T) {
 		t.Errorf("verdict %s, want %s: %q", found.Verdict(), foreign.None, found.Messages())
 	}
 }
+
+// TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules inspects a namespace without Sluice's rules, in
+// which all traffic bypasses the proxy.
+func TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules(t *testing.T) {
+	for name, text := range map[string]string{
+		"a chain that nothing uses":       "table ip a { chain ISTIO_OUTPUT { return; }; }",
+		"a chain that only drops packets": "table ip a { chain out { type filter hook output priority 0; tcp dport 22 drop; }; }",
+		"no rules":                        "table ip a { }",
+	} {
+		t.Run(name, func(t *testing.T) {
+			others, err := nftlist.Parse("rules", strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			live := compat.Live{Ruleset: rules.Ruleset{Tables: others.Tables}, LoopbackName: "lo"}
+			found := foreign.Decide(live, compiled(), diff.DefaultBudget)
+			if found.Verdict() != foreign.Bypassed {
+				t.Errorf("verdict %s, want %s: %q", found.Verdict(), foreign.Bypassed, found.Messages())
+			}
+		})
+	}
+}
