@@ -65,9 +65,9 @@ type Live struct {
 	HasOwnedTable bool
 	// UnmodeledRoutes describes the policy rules that are not in Ruleset ([route.Unmodeled]).
 	UnmodeledRoutes []string
-	// LoopbackRoutes describes routes that send packets over the loopback interface
-	// ([route.OverLoopback]).
-	LoopbackRoutes []string
+	// LoopbackRoutes describes routes that send packets over the loopback interface or encapsulate
+	// packets ([route.OverLoopback]).
+	LoopbackRoutes route.LoopbackRoutes
 	// UndeliveredLoopback describes routes that send packets to loopback addresses to another host
 	// ([route.UndeliveredLoopback]), and PrecedingLocal the policy rules that may do so
 	// ([route.PrecedingLocal]).

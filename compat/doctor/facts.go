@@ -87,7 +87,8 @@ type PolicyRule struct {
 	Priority   int
 	Table      uint32
 	Mark, Mask uint32 // Mark is not compared if Mask is 0
-	// HasOtherSelectors reports whether the rule has conditions other than the mark.
+	// HasOtherSelectors reports whether the rule has conditions other than the mark, or an action
+	// other than the lookup of the table.
 	HasOtherSelectors bool
 	// Text is the rule in the syntax of the ip command.
 	Text string
@@ -98,7 +99,7 @@ type Route struct {
 	Family  rules.Family
 	Table   uint32
 	Default bool // for all destinations
-	// Local reports whether the route is "local default dev lo".
+	// Local reports whether the route is "local default dev lo", without any further attribute.
 	Local bool
 	Text  string // the route in the syntax of the ip command
 }

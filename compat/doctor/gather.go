@@ -122,27 +122,28 @@ func (f *Facts) readNetwork() error {
 	}
 	defer h.Close()
 	links, err := listObjects(f, "interfaces", h.LinkList)
-	addrs, addrErr := listObjects(f, "addresses", func() ([]netlink.Addr, error) {
-		return h.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, addrErr := listObjects(f, "addresses", func() (map[int][]netip.Addr, error) {
+		return route.InterfaceAddresses(nil)
 	})
-	policyRules, ruleErr := listObjects(f, "policy rules", func() ([]netlink.Rule, error) {
-		return h.RuleList(netlink.FAMILY_ALL)
+	policyRules, ruleErr := listObjects(f, "policy rules", func() ([]route.Rule, error) {
+		return route.Rules(nil)
 	})
-	routes, routeErr := listObjects(f, "routes", func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+	routes, routeErr := listObjects(f, "routes", func() ([]route.Route, error) {
+		return route.Routes(nil, func(index int) string { return linkName(index, links) })
 	})
 	for _, l := range links {
 		f.Interfaces = append(f.Interfaces, interfaceOf(l, addrs))
 	}
 	for _, r := range policyRules {
-		if rule, ok := policyRuleOf(r); ok {
-			f.Routing.Rules = append(f.Routing.Rules, rule)
-		}
+		f.Routing.Rules = append(f.Routing.Rules, PolicyRule{
+			Family: r.Family, Priority: r.Priority, Table: r.Table, Mark: r.Mark, Mask: r.Mask,
+			HasOtherSelectors: r.HasOthers, Text: r.Text,
+		})
 	}
 	for _, r := range routes {
-		if r.Table < unix.RT_TABLE_DEFAULT || r.Table > unix.RT_TABLE_LOCAL {
-			f.Routing.Routes = append(f.Routing.Routes, routeOf(r, links))
-		}
+		f.Routing.Routes = append(f.Routing.Routes, Route{
+			Family: r.Family, Table: r.Table, Default: r.IsDefault, Local: r.IsLocalDefault, Text: r.Text,
+		})
 	}
 	return errors.Join(err, addrErr, ruleErr, routeErr)
 }
@@ -152,7 +153,7 @@ const maxDumps = 5
 
 // listObjects lists objects, and adds their name to f.Interrupted if a change interrupts each
 // attempt. The list then lacks at most objects that have changed.
-func listObjects[T any](f *Facts, objects string, read func() ([]T, error)) ([]T, error) {
+func listObjects[T any](f *Facts, objects string, read func() (T, error)) (T, error) {
 	found, err := dump.Retry(maxDumps, read)
 	switch {
 	case errors.Is(err, netlink.ErrDumpInterrupted):
@@ -163,42 +164,9 @@ func listObjects[T any](f *Facts, objects string, read func() ([]T, error)) ([]T
 	return found, nil
 }
 
-func interfaceOf(l netlink.Link, addrs []netlink.Addr) Interface {
-	i := Interface{Name: l.Attrs().Name, Up: l.Attrs().Flags&net.FlagUp != 0}
-	for _, a := range addrs {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && a.LinkIndex == l.Attrs().Index {
-			i.Addrs = append(i.Addrs, ip.Unmap())
-		}
-	}
-	return i
-}
-
-// policyRuleOf converts a policy rule. It returns false if the rule's family is neither IPv4 nor
-// IPv6.
-func policyRuleOf(r netlink.Rule) (PolicyRule, bool) {
-	family := route.FamilyOf(r.Family)
-	p := PolicyRule{
-		Family: family, Priority: r.Priority, Table: uint32(r.Table), Mark: r.Mark,
-		Text: route.FormatRule(r),
-	}
-	if r.Mask != nil {
-		p.Mask = *r.Mask
-	}
-	p.HasOtherSelectors = r.Invert || r.Src != nil || r.Dst != nil || r.IifName != "" ||
-		r.OifName != "" || r.IPProto != 0 || r.Tos != 0 || r.Sport != nil || r.Dport != nil ||
-		r.UIDRange != nil
-	return p, family != rules.Inet
-}
-
-func routeOf(r netlink.Route, links []netlink.Link) Route {
-	size := 0
-	if r.Dst != nil {
-		size, _ = r.Dst.Mask.Size()
-	}
-	return Route{
-		Family: route.FamilyOf(r.Family), Table: uint32(r.Table), Default: size == 0,
-		Local: r.Type == unix.RTN_LOCAL && r.LinkIndex == netns.LoopbackIndex && size == 0,
-		Text:  route.FormatRoute(r, func(index int) string { return linkName(index, links) }),
+func interfaceOf(l netlink.Link, addrs map[int][]netip.Addr) Interface {
+	return Interface{
+		Name: l.Attrs().Name, Up: l.Attrs().Flags&net.FlagUp != 0, Addrs: addrs[l.Attrs().Index],
 	}
 }
 

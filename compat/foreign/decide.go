@@ -44,7 +44,7 @@ func newEffect(live *compat.Live, desired *rules.Ruleset) Effect {
 	reasons, delivery := unknownEffects(live, desired), unknownDelivery(live, desired)
 	return Effect{
 		Bypasses: []Bypass{}, Unknown: append(reasons, delivery...),
-		LoopbackMissing: len(reasons) == 0 && len(delivery) > 0 && len(live.PrecedingLocal) == 0,
+		LoopbackMissing: len(reasons) == 0 && len(delivery) > 0 && isLoopbackMissing(live),
 	}
 }
 
@@ -281,7 +281,7 @@ func packetsText(conditions []diff.Condition) string {
 
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
 // functions and chains that live.Ruleset does not contain, rules at input, which are not evaluated,
-// expected connections, routes over lo, and another name of the loopback interface.
+// expected connections, routes over lo, encapsulations, and another name of the loopback interface.
 func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {
@@ -290,8 +290,8 @@ func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 		}
 		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
-	reasons = append(append(reasons, unknownAtInput(live)...), unknownRoutes(live, desired)...)
-	return append(reasons, unknownExpectations(live, desired)...)
+	return append(reasons, slices.Concat(unknownAtInput(live), unknownRoutes(live, desired),
+		unknownEncapsulation(live, desired), unknownExpectations(live, desired))...)
 }
 
 // hasSluiceTable reports whether Sluice's table in nf_tables exists.

@@ -28,10 +28,11 @@ type Snapshot struct {
 	// addresses. The agent gets no event when they change.
 	loopback    string
 	undelivered []route.Description
-	// routes contains the routes over lo, and addresses the addresses of the interfaces. They are
-	// compared if dependsOnRoutes and dependsOnAddresses are set. The agent gets no event when
-	// routes in the tables main and local, or addresses, change.
-	routes             []string
+	// routes contains the routes that encapsulate packets, and the routes over lo, which are
+	// compared if dependsOnRoutes is set. addresses contains the addresses of the interfaces, which
+	// are compared if dependsOnAddresses is set. The agent gets no event when routes in the tables
+	// main and local, or addresses, change.
+	routes             route.LoopbackRoutes
 	dependsOnRoutes    bool
 	addresses          []netip.Addr
 	dependsOnAddresses bool
@@ -152,8 +153,8 @@ func hasSluiceChains(t rules.Table) bool {
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
-// the routes to loopback addresses, the routes over lo if foreign rules may route packets again,
-// and the addresses if foreign rules may do this or translate destinations. A snapshot is never
+// the routes to loopback addresses, the routes that encapsulate packets, the routes over lo if
+// foreign rules may route packets again, and the addresses if foreign rules may do this or translate destinations. A snapshot is never
 // valid if the inspection failed or used up its budget (Exhausted), or if the namespace has the
 // rules of a trace or a table that a process owns.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
@@ -164,10 +165,10 @@ func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if err != nil || current != s.legacy {
 		return false
 	}
-	if s.dependsOnRoutes {
-		if routes, err := route.OverLoopback(ns); err != nil || !slices.Equal(routes, s.routes) {
-			return false
-		}
+	routes, err := route.OverLoopback(ns)
+	if err != nil || !slices.Equal(routes.Encapsulating, s.routes.Encapsulating) ||
+		s.dependsOnRoutes && !slices.Equal(routes.OverLoopback, s.routes.OverLoopback) {
+		return false
 	}
 	if s.dependsOnAddresses {
 		if addresses, err := route.AllAddresses(ns); err != nil ||

@@ -238,7 +238,7 @@ func podWithDNS(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Ruleset)
 // text.
 func checkEffect(
 	t *testing.T, network *testbed.Network, desired rules.Ruleset, want foreign.Verdict, contains string,
-) {
+) foreign.Snapshot {
 	t.Helper()
 	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 	text := strings.Join(found.Messages(), "\n")
@@ -246,4 +246,5 @@ func checkEffect(
 	if found.Verdict() != want || !strings.Contains(text, contains) {
 		t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, want, contains)
 	}
+	return found
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -15,7 +16,7 @@ import (
 // interface to all chains at output. [diff.Bypass] does not evaluate these routes, and does not
 // compare packets that the kernel sends over lo because of the mark of their socket.
 func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
-	routes := slices.Clone(live.LoopbackRoutes)
+	routes := slices.Clone(live.LoopbackRoutes.OverLoopback)
 	for _, p := range live.Ruleset.Routing.Policies {
 		if !slices.ContainsFunc(desired.Routing.Policies, func(d rules.PolicyRoute) bool {
 			return d.Family == p.Family && d.Marked() == p.Marked()
@@ -43,6 +44,22 @@ func listed(texts []string) string {
 	return text
 }
 
+// unknownEncapsulation returns a sentence if packets that the desired ruleset captures may leave or
+// reach the namespace in other packets, of which the chains see only the outer ones.
+func unknownEncapsulation(live *compat.Live, desired *rules.Ruleset) []string {
+	var found []string
+	for _, d := range live.LoopbackRoutes.Encapsulating {
+		if d.Family == rules.Inet || mayRedirectAtOutput(desired, d.Family) {
+			found = append(found, d.Text)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return []string{"routes encapsulate packets that they send over lo, where they are not captured, or " +
+		"decapsulate packets after prerouting, so that packets may bypass the proxy: " + listed(found)}
+}
+
 // unknownDelivery returns a sentence if packets that the desired ruleset redirects to a loopback
 // address may leave the namespace.
 func unknownDelivery(live *compat.Live, desired *rules.Ruleset) []string {
@@ -57,6 +74,15 @@ func unknownDelivery(live *compat.Live, desired *rules.Ruleset) []string {
 	}
 	return []string{"captured packets are redirected to a loopback address, and policy rules or routes " +
 		"may send packets to this address to another host: " + listed(found)}
+}
+
+// isLoopbackMissing reports whether all packets to loopback addresses have other routes than the
+// local ones, and the table local is looked up first.
+func isLoopbackMissing(live *compat.Live) bool {
+	return len(live.PrecedingLocal) == 0 && len(live.UndeliveredLoopback) > 0 &&
+		!slices.ContainsFunc(live.UndeliveredLoopback, func(d route.Description) bool {
+			return d.Selective
+		})
 }
 
 // mayRedirectAtOutput reports whether the ruleset may redirect packets of the family at output.

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
@@ -30,39 +29,42 @@ func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 
 // AllAddresses returns all addresses of the namespace's interfaces, in the order of [Addresses].
 func AllAddresses(ns *netns.NS) (addrs []netip.Addr, err error) {
-	err = ns.Do(func() (err error) {
-		addrs, err = listAll("addresses", listAddresses)
-		return err
-	})
-	return addrs, err
-}
-
-// listAddresses lists all addresses in the namespace of the thread. It uses the socket and the
-// buffer of a fast check. Package netlink would take four times as long in a short-lived process,
-// because it initializes the network poller of the Go runtime.
-func listAddresses() ([]netip.Addr, error) {
-	q, err := newFastCheck(rules.Routing{})
+	r, err := newReader(ns)
 	if err != nil {
 		return nil, err
 	}
-	defer q.close()
-	var addrs []netip.Addr
-	addAddress := func(m nlmsg.Message) error {
-		if m.Type == unix.RTM_NEWADDR && len(m.Body) >= unix.SizeofIfAddrmsg {
-			if own := ownAddress(nlmsg.Attributes(m.Body[unix.SizeofIfAddrmsg:])); own.IsValid() {
-				if len(addrs) == maxObjects {
-					return tooMany("addresses", maxObjects)
-				}
-				addrs = append(addrs, own)
+	defer r.close()
+	return r.addresses()
+}
+
+// addresses returns all addresses of the namespace's interfaces.
+func (c conn) addresses() ([]netip.Addr, error) {
+	return listAll("addresses", func() (addrs []netip.Addr, err error) {
+		err = c.forEachAddress(func(_ int, a netip.Addr) error {
+			if len(addrs) == maxObjects {
+				return tooMany("addresses", maxObjects)
 			}
+			addrs = append(addrs, a)
+			return nil
+		})
+		return addrs, err
+	})
+}
+
+// forEachAddress calls visit with the addresses of all interfaces and the indexes of the
+// interfaces. The body of a message begins with a struct ifaddrmsg: family, prefix length, flags,
+// scope, and the index in 32 bits.
+func (c conn) forEachAddress(visit func(index int, a netip.Addr) error) error {
+	return c.exchange(addressesRequest(), func(m nlmsg.Message) error {
+		if m.Type != unix.RTM_NEWADDR || len(m.Body) < unix.SizeofIfAddrmsg {
+			return nil
 		}
-		return nil
-	}
-	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], addressesRequest(), addAddress)
-	if err == nil && interrupted {
-		err = netlink.ErrDumpInterrupted
-	}
-	return addrs, err
+		own := ownAddress(nlmsg.Attributes(m.Body[unix.SizeofIfAddrmsg:]))
+		if !own.IsValid() {
+			return nil
+		}
+		return visit(int(native.Uint32(m.Body[4:])), own)
+	})
 }
 
 // ownAddress returns the interface's own address from the attributes of an address message, or the

@@ -38,32 +38,56 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 		}
 	}
 	change := Change{ns: ns, want: want, added: added}
-	r, err := newReader(ns)
+	r, h, err := openForChanges(ns)
 	if err != nil {
 		return Change{}, errors.Join(err, change.Undo())
 	}
-	defer r.Close()
+	defer r.close()
+	defer h.Close()
 	for _, o := range objects {
 		if slices.Contains(added, o) {
 			continue
 		}
-		switch err := o.add(r.Handle); {
+		switch err := o.add(h, r.conn); {
 		case err == nil:
 			change.added = append(change.added, o)
 		case !errors.Is(err, unix.EEXIST):
 			err = fmt.Errorf("add %s: %w", o, explainError(ns, o, err))
-			return Change{}, errors.Join(err, change.undo(r.Handle))
+			return Change{}, errors.Join(err, change.undo(h))
 		}
 	}
 	var stale []object
 	if err = r.readPolicyRules(); err == nil {
+		for _, p := range hiddenRules(want.Policies, r.policyRules) {
+			if err = p.addBeside(r.conn); err != nil {
+				err = fmt.Errorf("add %s: %w", p, explainError(ns, p, err))
+				break
+			}
+			change.added = append(change.added, p)
+		}
+	}
+	if err == nil {
 		stale, err = newPruning(want).find(r)
 	}
 	if err != nil {
-		return Change{}, errors.Join(err, change.undo(r.Handle))
+		return Change{}, errors.Join(err, change.undo(h))
 	}
 	change.stale = len(stale) > 0
 	return change, nil
+}
+
+// hiddenRules returns the wanted policy rules that the namespace lacks because of other rules: the
+// kernel returns EEXIST for a rule if another one differs only in selectors that the rule does not
+// have (rule_exists in net/core/fib_rules.c).
+func hiddenRules(want []rules.PolicyRoute, found []foundRule) (hidden []policyRule) {
+	for _, p := range want {
+		isPolicy := func(r foundRule) bool { return r.policy == p }
+		isWanted := func(r foundRule) bool { return r.policy == p && r.isPlain }
+		if slices.ContainsFunc(found, isPolicy) && !slices.ContainsFunc(found, isWanted) {
+			hidden = append(hidden, policyRule(p))
+		}
+	}
+	return hidden
 }
 
 // routingObjects returns the objects of the routing, each rule before its route.

@@ -13,7 +13,7 @@ func (r *reader) addUnroutedAndForeign(found *rules.Routing) error {
 		case rule.policy.Priority != rules.PolicyPriority:
 			continue
 		case !rule.isOwned():
-			found.Others = append(found.Others, FormatRule(rule.kernel))
+			found.Others = append(found.Others, rule.String())
 			continue
 		case !reported[rule.policy]:
 			reported[rule.policy] = true
@@ -28,7 +28,7 @@ func (r *reader) addUnroutedAndForeign(found *rules.Routing) error {
 			return err
 		}
 		for _, other := range t.others {
-			found.Others = append(found.Others, FormatRoute(other, deviceName))
+			found.Others = append(found.Others, other.String())
 		}
 	}
 	return nil

@@ -4,13 +4,10 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"sync"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
-	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -39,7 +36,7 @@ var errInconclusive = errors.New("the fast check is inconclusive")
 // A fastCheck compares the routing of the socket's namespace with the wanted routing. ensureFast
 // also uses it to add ::6.
 type fastCheck struct {
-	fd   int
+	conn
 	want rules.Routing
 	// hasRule reports for each wanted policy route whether its rule exists.
 	hasRule         []bool
@@ -51,36 +48,15 @@ type fastCheck struct {
 	// the table contains its route.
 	currentPolicy rules.PolicyRoute
 	hasRoute      bool
-	buf           *[bufferSize]byte
 }
-
-// bufferSize is larger than the datagrams of a dump (NLMSG_GOODSIZE).
-const bufferSize = 8 << 10
-
-// buffers reuses buffers: an audit of a node makes many fast checks in sequence.
-var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // newFastCheck returns a fastCheck with a socket, which the caller must close.
 func newFastCheck(want rules.Routing) (*fastCheck, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
-		unix.NETLINK_ROUTE)
+	c, err := openConn()
 	if err != nil {
 		return nil, err
 	}
-	if err := nlmsg.Connect(fd); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return &fastCheck{
-		fd: fd, want: want, hasRule: make([]bool, len(want.Policies)),
-		buf: buffers.Get().(*[bufferSize]byte),
-	}, nil
-}
-
-// close closes the socket and releases the buffer.
-func (q *fastCheck) close() {
-	_ = unix.Close(q.fd)
-	buffers.Put(q.buf)
+	return &fastCheck{conn: c, want: want, hasRule: make([]bool, len(want.Policies))}, nil
 }
 
 // query determines whether ::6 exists, and reads the policy rules. It returns an error if a policy
@@ -95,7 +71,7 @@ func (q *fastCheck) addPassthrough() error {
 
 // send sends a request about ::6 and the policy rules, and checks the answers.
 func (q *fastCheck) send(request []byte) error {
-	err := q.exchange(request)
+	err := q.exchange(request, q.checkMessage)
 	if err == nil && !q.isAnswered {
 		return errInconclusive
 	}
@@ -108,17 +84,12 @@ func (q *fastCheck) checkComplete() error {
 	if q.hasPassthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.hasRule, false) {
 		return errInconclusive
 	}
-	if len(q.want.Policies) == 0 {
-		return nil
-	}
-	// Without strict checking the kernel ignores the table and lists the routes of all tables.
-	if err := unix.SetsockoptInt(q.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK,
-		1); err != nil {
-		return err
+	if len(q.want.Policies) > 0 {
+		q.checkStrictly()
 	}
 	for _, p := range q.want.Policies {
 		q.currentPolicy, q.hasRoute = p, false
-		if err := q.exchange(routesRequest(p)); err != nil {
+		if err := q.exchange(routesRequest(p.Family, p.Table), q.checkMessage); err != nil {
 			return err
 		}
 		if !q.hasRoute {
@@ -126,17 +97,6 @@ func (q *fastCheck) checkComplete() error {
 		}
 	}
 	return nil
-}
-
-// exchange sends requests, and calls checkMessage for each message of the answers. The last request
-// must be for a dump. The socket is non-blocking: the first part of an answer is available as soon
-// as the request was sent, and each read makes the kernel produce the next part.
-func (q *fastCheck) exchange(request []byte) error {
-	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], request, q.checkMessage)
-	if err == nil && interrupted {
-		return errInconclusive
-	}
-	return err
 }
 
 // checkMessage records whether ::6, the wanted policy rules and the route of the current policy
@@ -171,63 +131,28 @@ func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 // checkRule records a wanted policy rule. It returns an error for an unwanted rule with
 // [rules.PolicyPriority], regardless of its owner, and for a malformed rule.
 func (q *fastCheck) checkRule(body []byte) error {
-	if len(body) < unix.SizeofRtMsg {
+	r, err := decodeRule(body)
+	if err != nil {
 		return errInconclusive
 	}
-	p := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}
-	// hasOtherFields reports whether the rule has a selector or an action that policy routes do not
-	// have. The kernel omits attributes that are 0. The body begins with a struct fib_rule_hdr:
-	// family, dst_len, src_len, tos, table, res1, res2, action, and flags in 32 bits.
-	hasOtherFields := body[1] != 0 || body[2] != 0 || body[3] != 0 ||
-		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
-	wellFormed := nlmsg.Attributes(body[unix.SizeofRtMsg:]).Each(func(kind uint16, value []byte) {
-		switch n, _ := nlmsg.HostNumber(value); kind {
-		case nl.FRA_PRIORITY:
-			p.Priority = int(n)
-		case nl.FRA_FWMARK:
-			p.Mark = n
-		case nl.FRA_FWMASK:
-			if n != ^uint32(0) {
-				p.Mask = n
-			}
-		case nl.FRA_TABLE:
-			p.Table = n
-		case nl.FRA_PROTOCOL: // the origin of the rule does not matter
-		case nl.FRA_SUPPRESS_PREFIXLEN:
-			hasOtherFields = hasOtherFields || n != ^uint32(0)
-		default:
-			hasOtherFields = true
-		}
-	})
-	if !wellFormed {
-		return errInconclusive
-	}
-	if p.Priority != rules.PolicyPriority {
+	if r.policy.Priority != rules.PolicyPriority {
 		return nil
 	}
-	i := slices.Index(q.want.Policies, p)
-	if i < 0 || hasOtherFields {
+	i := slices.Index(q.want.Policies, r.policy)
+	if i < 0 || !r.isPlain {
 		return errInconclusive
 	}
 	q.hasRule[i] = true
 	return nil
 }
 
-// checkRoute records a route that is equal to the route of the current policy. The body begins with
-// a struct rtmsg: family, dst_len, src_len, tos, table, protocol, scope and type.
+// checkRoute records a route that is equal to the route of the current policy.
 func (q *fastCheck) checkRoute(body []byte) error {
-	if len(body) < unix.SizeofRtMsg {
+	found, err := decodeRoute(body)
+	if err != nil {
 		return errInconclusive
 	}
-	a := nlmsg.Attributes(body[unix.SizeofRtMsg:])
-	table, _ := a.HostNumber(unix.RTA_TABLE)
-	device, _ := a.HostNumber(unix.RTA_OIF)
-	metric, _ := a.HostNumber(unix.RTA_PRIORITY)
-	want := localRoute{q.currentPolicy.Family, q.currentPolicy.Table}.kernel()
-	if FamilyOf(int(body[0])) == q.currentPolicy.Family &&
-		body[1] == 0 && body[2] == 0 && body[3] == 0 && int(body[7]) == want.Type &&
-		table == q.currentPolicy.Table && device == netns.LoopbackIndex &&
-		int(metric) == want.Priority {
+	if (localRoute{q.currentPolicy.Family, q.currentPolicy.Table}).equals(found) {
 		q.hasRoute = true
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -144,9 +146,9 @@ func TestExplainError(t *testing.T) {
 // TestFormatRouteContainsTheNumberOfAnUnknownType covers types of routes that later kernels may
 // add.
 func TestFormatRouteContainsTheNumberOfAnUnknownType(t *testing.T) {
-	got := FormatRoute(netlink.Route{
-		Family: netlink.FAMILY_V4, Table: 133, Type: 200, LinkIndex: netns.LoopbackIndex,
-	}, deviceName)
+	got := foundRoute{
+		family: rules.IPv4, table: 133, kind: 200, nextHop: nextHop{device: netns.LoopbackIndex},
+	}.String()
 	if want := "ip -4 route 200 default dev lo table 133"; got != want {
 		t.Errorf("route text %q, want %q", got, want)
 	}
@@ -169,6 +171,31 @@ func TestNumberOfObjectsIsLimited(t *testing.T) {
 		return err
 	}
 	addresses := func(ns *netns.NS) error { _, err := Addresses(ns); return err }
+	listRules := func(ns *netns.NS) error { _, err := Rules(ns); return err }
+	listRoutes := func(ns *netns.NS) error { _, err := Routes(ns, deviceName); return err }
+	listAddresses := func(ns *netns.NS) error { _, err := InterfaceAddresses(ns); return err }
+	// hidden lists routes whose next hops the kernel reports only with their nexthop objects.
+	hidden := func(ns *netns.NS) error {
+		if err := ns.Do(func() error {
+			const compatibility = "/proc/sys/net/ipv4/nexthop_compat_mode"
+			if err := os.WriteFile(compatibility, []byte("0"), 0); err != nil {
+				return err
+			}
+			for _, command := range []string{
+				"nexthop add id 1 dev lo", "nexthop add id 2 dev lo", "nexthop add id 3 group 1/2",
+				"route add 10.3.0.0/16 nhid 1",
+			} {
+				if out, err := exec.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
+					return fmt.Errorf("%s: %s", command, out)
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		_, err := listNextHops(ns)
+		return err
+	}
 	for _, tc := range []struct {
 		name            string
 		objects, routes int
@@ -180,7 +207,13 @@ func TestNumberOfObjectsIsLimited(t *testing.T) {
 		{"routes in a table", 20, 1 << 20, read, "more than 20 routes in table 133"},
 		{"all routes", 100, 20, overLoopback, "more than 20 routes"},
 		{"addresses", 30, 1 << 20, addresses, "more than 30 addresses"},
+		{"a list of policy rules", 11, 1 << 20, listRules, "more than 11 policy rules"},
+		{"a list of routes", 20, 1 << 20, listRoutes, "more than 20 routes outside the tables main, local and default"},
+		{"a list of all routes", 100, 20, listRoutes, "more than 20 routes"},
+		{"a list of addresses", 30, 1 << 20, listAddresses, "more than 30 addresses"},
+		{"nexthop objects", 4, 1 << 20, hidden, "more than 4 nexthop objects"},
 		{"below the limits", 100, 100, read, ""},
+		{"below the limits, with nexthop objects", 100, 100, hidden, ""},
 		{"below the limits, over lo", 100, 100, overLoopback, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -199,7 +232,7 @@ func TestNumberOfObjectsIsLimited(t *testing.T) {
 				p := rules.PolicyRoute{
 					Family: rules.IPv4, Mark: uint32(i + 1), Table: 133, Priority: rules.PolicyPriority,
 				}
-				errs = append(errs, policyRule(p).add(h))
+				errs = append(errs, policyRule(p).add(h, conn{}))
 			}
 			for i := range 32 {
 				errs = append(errs, h.RouteAdd(&netlink.Route{
@@ -219,6 +252,16 @@ func TestNumberOfObjectsIsLimited(t *testing.T) {
 	}
 }
 
+// listNextHops returns the nexthop objects of the namespace.
+func listNextHops(ns *netns.NS) (map[uint32]nextHopObject, error) {
+	r, err := newReader(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	return r.readNextHops()
+}
+
 // TestRoutesOfAllTablesOfAReaderAreLimited verifies that the limit is not one for each table, because
 // the reader keeps the routes of all tables.
 func TestRoutesOfAllTablesOfAReaderAreLimited(t *testing.T) {
@@ -227,10 +270,15 @@ func TestRoutesOfAllTablesOfAReaderAreLimited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer r.close()
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
 	for table := 133; table <= 134; table++ {
 		for i := range 30 {
-			if err := r.RouteAdd(&netlink.Route{
+			if err := h.RouteAdd(&netlink.Route{
 				LinkIndex: netns.LoopbackIndex, Table: table,
 				Dst: &net.IPNet{IP: net.IPv4(10, 1, 1, byte(i)).To4(), Mask: net.CIDRMask(32, 32)},
 			}); err != nil {
@@ -251,11 +299,11 @@ func TestRoutesOfAllTablesOfAReaderAreLimited(t *testing.T) {
 // TestEachTableIsListedOnce reads many policy rules that look up one table.
 func TestEachTableIsListedOnce(t *testing.T) {
 	own := localRoute{rules.IPv4, 133}
-	r := &reader{tables: map[localRoute]table{own: {hasRoute: true}}} // without a handle
+	r := &reader{tables: map[localRoute]table{own: {hasRoute: true}}} // without a socket
 	for i := range 100 {
-		r.policyRules = append(r.policyRules, newFoundRule(rules.IPv4, *policyRule(rules.PolicyRoute{
+		r.policyRules = append(r.policyRules, foundRule{policy: rules.PolicyRoute{
 			Family: rules.IPv4, Mark: uint32(i + 1), Table: 133, Priority: rules.PolicyPriority,
-		}).kernel()))
+		}, isPlain: true})
 	}
 	found, err := r.routing(foundRule.isOwned)
 	if err != nil || len(found.Policies) != 100 {
@@ -278,7 +326,7 @@ func TestFailedEnsureRemovesTheAddressOfTheFastPath(t *testing.T) {
 		}
 		defer h.Close()
 		unwanted := policyRule{Family: rules.IPv4, Mark: 1, Table: 133, Priority: rules.PolicyPriority}
-		if err := unwanted.add(h); err != nil {
+		if err := unwanted.add(h, conn{}); err != nil {
 			return err
 		}
 		setLimits(t, 1, 1)
@@ -287,11 +335,15 @@ func TestFailedEnsureRemovesTheAddressOfTheFastPath(t *testing.T) {
 			t.Errorf("error %v, want the limit of policy rules", err)
 		}
 		setLimits(t, 100, 100)
-		hasPassthrough, err := checkPolicyRules()
-		if hasPassthrough {
+		r, err := openReader(nil)
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		if r.hasPassthrough {
 			t.Error("the address of the fast path remains")
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -16,34 +16,128 @@ import (
 type Description struct {
 	Family rules.Family
 	Text   string
+	// Selective reports whether a route applies only to packets with a certain type of service or
+	// source address, while other packets have a local route.
+	Selective bool
 }
 
-// UndeliveredLoopback returns descriptions of the routes to the addresses 127.0.0.1 and ::1, to
-// which a redirection at output translates, that are not local: packets to these addresses may
-// leave the host. It asks the kernel for the routes. Packets without a route are dropped.
+// UndeliveredLoopback returns descriptions of routes to the addresses 127.0.0.1 and ::1, to which a
+// redirection at output translates, that do not deliver packets locally: packets to these addresses
+// may leave the host. It asks the kernel for the route of packets without a type of service and a
+// source address, which processes can choose, and looks for routes of packets that have them.
+// Packets without a route are dropped.
 func UndeliveredLoopback(ns *netns.NS) (descriptions []Description, err error) {
-	h, err := ns.Netlink(unix.NETLINK_ROUTE)
+	r, err := newReader(ns)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
+	defer r.close()
 	for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
-		routes, err := h.RouteGet(a.AsSlice())
-		if isUnroutable(err) {
-			continue
-		}
+		found, err := r.undelivered(a)
 		if err != nil {
-			return nil, fmt.Errorf("look up the route to %s: %w", a, err)
+			return nil, fmt.Errorf("look up the routes to %s: %w", a, err)
 		}
-		for _, found := range routes {
-			if found.Type != unix.RTN_LOCAL {
-				descriptions = append(descriptions, Description{
-					rules.FamilyOf(a), FormatRoute(found, deviceName),
-				})
-			}
-		}
+		descriptions = append(descriptions, found...)
 	}
 	return descriptions, nil
+}
+
+// undelivered returns descriptions of routes to the address that do not deliver packets locally. If
+// the kernel answers with such a route, it returns only this one.
+func (c conn) undelivered(a netip.Addr) (descriptions []Description, err error) {
+	var routes []foundRoute
+	isSelective := false
+	err = c.exchange(routeRequest(a), func(m nlmsg.Message) error {
+		found, err := decodeRoute(m.Body)
+		if m.Type != unix.RTM_NEWROUTE || err != nil || found.endsHere() {
+			return err
+		}
+		routes = append(routes, found)
+		return nil
+	})
+	if isUnroutable(err) {
+		err = nil
+	}
+	if err == nil && len(routes) == 0 {
+		routes, isSelective, err = c.otherRoutes(a)
+	}
+	for _, r := range routes {
+		descriptions = append(descriptions, Description{rules.FamilyOf(a), r.String(), isSelective})
+	}
+	return descriptions, err
+}
+
+// otherRoutes returns the routes of the namespace, at most 100, by which packets to the address may
+// leave it, if packets without a type of service and a source address do not. It assumes that the
+// table local is looked up first ([PrecedingLocal]). isSelective reports whether all other packets
+// have a local route.
+func (c conn) otherRoutes(a netip.Addr) (routes []foundRoute, isSelective bool, err error) {
+	local, err := c.routesTo(a, unix.RT_TABLE_LOCAL)
+	if err != nil {
+		return nil, false, err
+	}
+	last := lastRoute(local)
+	// Without such a route to the single address, the kernel looks up other tables, or has merged
+	// the table main into the table local, and prefers longer prefixes of main (fib_trie_table in
+	// net/ipv4/fib_trie.c).
+	candidates := local
+	if last == nil || !last.destination.IsSingleIP() {
+		if candidates, err = c.routesTo(a, unix.RT_TABLE_UNSPEC); err != nil {
+			return nil, false, err
+		}
+	}
+	for _, r := range candidates {
+		// A route of type throw in the table local makes the kernel look up other tables.
+		isIgnored := r.kind == unix.RTN_THROW && r.table != unix.RT_TABLE_LOCAL
+		if !r.endsHere() && !isIgnored && (last == nil || r.mayPrecede(last)) {
+			routes = append(routes, r)
+		}
+	}
+	return routes[:min(len(routes), maxTexts)], last != nil, nil
+}
+
+// routesTo returns the routes of a table, or of all tables if table is RT_TABLE_UNSPEC, whose
+// destination contains the address.
+func (c conn) routesTo(a netip.Addr, table uint32) ([]foundRoute, error) {
+	return listAll("routes", func() (routes []foundRoute, err error) {
+		visited := 0
+		err = c.forEachRoute(rules.FamilyOf(a), table, func(r foundRoute) error {
+			if visited++; visited > maxRoutes {
+				return tooMany("routes", maxRoutes)
+			}
+			if r.destination.Contains(a) {
+				if len(routes) == maxObjects {
+					return tooMany(fmt.Sprintf("routes to %s", a), maxObjects)
+				}
+				routes = append(routes, r)
+			}
+			return nil
+		})
+		return routes, err
+	})
+}
+
+// lastRoute returns the most specific of the routes that apply to all packets and end the lookup in
+// the table, or nil.
+func lastRoute(routes []foundRoute) (last *foundRoute) {
+	for i := range routes {
+		r := &routes[i]
+		if r.endsHere() && !r.isSelective() && r.flags&unix.RTNH_F_DEAD == 0 &&
+			(last == nil || r.mayPrecede(last)) {
+			last = r
+		}
+	}
+	return last
+}
+
+// mayPrecede reports whether the kernel may choose the route for a packet to which other applies
+// too. It prefers a longer destination, and then, independently of the metric, a route that is
+// selective.
+func (r *foundRoute) mayPrecede(other *foundRoute) bool {
+	if r.destination.Bits() != other.destination.Bits() {
+		return r.destination.Bits() > other.destination.Bits()
+	}
+	return r.isSelective() || r.metric <= other.metric
 }
 
 // isUnroutable reports whether the error of a request for a route means that no packets reach the
@@ -63,19 +157,14 @@ func isUnroutable(err error) bool {
 
 // PrecedingLocal returns descriptions of the policy rules that precede the rule of the table local,
 // at most one for each family. Such a rule may route packets to an address of the host to another
-// host.
+// host. Rules that only drop packets, or have no effect, are omitted.
 func PrecedingLocal(ns *netns.NS) (descriptions []Description, err error) {
 	err = withReader(ns, func(r *reader) error {
 		for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
-			if looksUpLocalFirst(r.policyRules, family) {
-				continue
+			if !looksUpLocalFirst(r.policyRules, family) {
+				first := r.policyRules[firstRoutingRule(r.policyRules, family)]
+				descriptions = append(descriptions, Description{Family: family, Text: first.String()})
 			}
-			first := slices.IndexFunc(r.policyRules, func(f foundRule) bool {
-				return f.policy.Family == family
-			})
-			descriptions = append(descriptions, Description{
-				family, FormatRule(r.policyRules[first].kernel),
-			})
 		}
 		return nil
 	})

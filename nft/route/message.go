@@ -2,6 +2,7 @@ package route
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"sync"
 
 	"github.com/vishvananda/netlink/nl"
@@ -18,7 +19,8 @@ var native = &binary.NativeEndian
 // queryRequest returns the request for ::6 on lo and the policy rules of all families.
 func queryRequest() []byte {
 	return fastRequests.query.get(func() []byte {
-		return addrAndRulesRequest(nl.NewNetlinkRequest(unix.RTM_GETADDR, 0))
+		// With strict checking the kernel rejects a prefix length.
+		return addrAndRulesRequest(nl.NewNetlinkRequest(unix.RTM_GETADDR, 0), 0)
 	})
 }
 
@@ -27,7 +29,7 @@ func queryRequest() []byte {
 func addRequest() []byte {
 	return fastRequests.add.get(func() []byte {
 		return addrAndRulesRequest(nl.NewNetlinkRequest(unix.RTM_NEWADDR,
-			unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK),
+			unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK), 128,
 			nl.NewRtAttr(unix.IFA_ADDRESS, rules.PassthroughIPv6().AsSlice()),
 			nl.NewRtAttr(unix.IFA_FLAGS, native.AppendUint32(nil, unix.IFA_F_NODAD)))
 	})
@@ -51,16 +53,19 @@ func (r *request) get(encode func() []byte) []byte {
 
 // addrAndRulesRequest completes a request about ::6 on lo, and appends a request for the policy
 // rules of all families.
-func addrAndRulesRequest(addr *nl.NetlinkRequest, attributes ...*nl.RtAttr) []byte {
+func addrAndRulesRequest(
+	addr *nl.NetlinkRequest, prefixLen uint8, attributes ...*nl.RtAttr,
+) []byte {
 	m := nl.NewIfAddrmsg(unix.AF_INET6)
-	m.Prefixlen, m.Index = 128, netns.LoopbackIndex
+	m.Prefixlen, m.Index = prefixLen, netns.LoopbackIndex
 	addr.AddData(m)
 	addr.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6().AsSlice()))
 	for _, a := range attributes {
 		addr.AddData(a)
 	}
 	request := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
-	request.AddData(nl.NewRtMsg())
+	// With strict checking the kernel rejects the scope, type and protocol that NewRtMsg sets.
+	request.AddData(&nl.RtMsg{})
 	return append(addr.Serialize(), request.Serialize()...)
 }
 
@@ -71,13 +76,25 @@ func addressesRequest() []byte {
 	return request.Serialize()
 }
 
-// routesRequest returns the request for the routes of a policy route's table.
-func routesRequest(p rules.PolicyRoute) []byte {
+// routesRequest returns the request for the routes of a table, or of all tables if table is
+// RT_TABLE_UNSPEC.
+func routesRequest(f rules.Family, table uint32) []byte {
 	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-	// With NETLINK_GET_STRICT_CHK, the kernel rejects the scope, type and protocol that NewRtMsg
-	// sets.
-	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(addressFamily(p.Family))}})
-	request.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
+	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(addressFamily(f))}})
+	if table != unix.RT_TABLE_UNSPEC {
+		request.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, table)))
+	}
+	return request.Serialize()
+}
+
+// routeRequest returns the request for the route of packets to an address.
+func routeRequest(a netip.Addr) []byte {
+	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
+	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{
+		Family: uint8(addressFamily(rules.FamilyOf(a))), Dst_len: uint8(a.BitLen()),
+		Flags: unix.RTM_F_LOOKUP_TABLE,
+	}})
+	request.AddData(nl.NewRtAttr(unix.RTA_DST, a.AsSlice()))
 	return request.Serialize()
 }
 

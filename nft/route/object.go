@@ -8,8 +8,10 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -22,8 +24,8 @@ const ip6Metric = 1024
 // An object is a policy rule, a route or an address that redirection needs.
 type object interface {
 	family() rules.Family
-	// add returns EEXIST if the object exists.
-	add(h *netlink.Handle) error
+	// add returns EEXIST if the object exists. Both sockets are of the namespace.
+	add(h *netlink.Handle, c conn) error
 	// remove returns an error that [isNotFound] recognizes if the object does not exist.
 	remove(h *netlink.Handle) error
 	// String returns a text like `policy rule "ip -4 rule priority 133 …"`.
@@ -42,7 +44,28 @@ type policyRule rules.PolicyRoute
 
 func (p policyRule) family() rules.Family { return p.Family }
 
-func (p policyRule) add(h *netlink.Handle) error { return h.RuleAdd(p.kernel()) }
+func (p policyRule) add(h *netlink.Handle, _ conn) error { return h.RuleAdd(p.kernel()) }
+
+// addBeside adds the rule even if the kernel would return EEXIST for [policyRule.add], after the
+// other rules with its priority.
+func (p policyRule) addBeside(c conn) error {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_ACK)
+	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{
+		Family: uint8(addressFamily(p.Family)), Type: nl.FR_ACT_TO_TBL, // the action
+	}})
+	for _, a := range []struct {
+		kind  int
+		value uint32
+	}{
+		{nl.FRA_PRIORITY, uint32(p.Priority)},
+		{nl.FRA_FWMARK, p.Mark},
+		{nl.FRA_FWMASK, rules.PolicyRoute(p).Marked().Mask},
+		{nl.FRA_TABLE, p.Table},
+	} {
+		request.AddData(nl.NewRtAttr(a.kind, native.AppendUint32(nil, a.value)))
+	}
+	return c.exchange(request.Serialize(), func(nlmsg.Message) error { return nil })
+}
 
 func (p policyRule) remove(h *netlink.Handle) error { return h.RuleDel(p.kernel()) }
 
@@ -79,13 +102,13 @@ const maxRouteAttempts = 100
 // add returns EEXIST only if this route exists. The kernel also returns EEXIST if the table has
 // another default route; add returns a different error in this case. If the table has neither
 // route, another process has removed a route since the kernel returned EEXIST, and add tries again.
-func (r localRoute) add(h *netlink.Handle) error {
+func (r localRoute) add(h *netlink.Handle, c conn) error {
 	for range maxRouteAttempts {
 		err := h.RouteAdd(r.kernel())
 		if !errors.Is(err, unix.EEXIST) {
 			return err
 		}
-		found, readErr := r.list(h)
+		found, readErr := r.list(c)
 		switch {
 		case readErr != nil:
 			return readErr
@@ -101,22 +124,19 @@ func (r localRoute) add(h *netlink.Handle) error {
 func (r localRoute) remove(h *netlink.Handle) error { return h.RouteDel(r.kernel()) }
 
 // list returns all routes of the table.
-func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
-	return listRoutes(h, r.ipFamily, r.table)
-}
+func (r localRoute) list(c conn) ([]foundRoute, error) { return c.listRoutes(r.ipFamily, r.table) }
 
-// equals reports whether the route found in the table is this route.
-func (r localRoute) equals(found netlink.Route) bool {
-	want := r.kernel()
-	return found.Type == want.Type && found.Tos == want.Tos && found.LinkIndex == want.LinkIndex &&
-		found.Priority == want.Priority && found.Dst.String() == want.Dst.String()
+// equals reports whether the route found is this route, without any further attribute.
+func (r localRoute) equals(found foundRoute) bool {
+	return r.conflicts(found) && found.kind == unix.RTN_LOCAL &&
+		found.device == netns.LoopbackIndex && found.isPlain()
 }
 
 // conflicts reports whether the kernel refuses this route because the table has the route found.
-func (r localRoute) conflicts(found netlink.Route) bool {
-	want := r.kernel()
-	return found.Tos == want.Tos && found.Priority == want.Priority &&
-		found.Dst.String() == want.Dst.String()
+func (r localRoute) conflicts(found foundRoute) bool {
+	return found.family == r.ipFamily && found.table == r.table && found.tos == 0 &&
+		int(found.metric) == r.metric() && found.destination.Bits() == 0 &&
+		!found.source.IsValid()
 }
 
 func (r localRoute) String() string {
@@ -131,12 +151,20 @@ func (r localRoute) kernel() *netlink.Route {
 		Scope:     netlink.SCOPE_HOST, // ignored in IPv6
 		LinkIndex: netns.LoopbackIndex,
 		Table:     int(r.table),
+		Priority:  r.metric(),
 	}
 	if r.ipFamily == rules.IPv6 {
 		route.Dst = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
-		route.Priority = ip6Metric
 	}
 	return route
+}
+
+// metric returns the metric of the route.
+func (r localRoute) metric() int {
+	if r.ipFamily == rules.IPv6 {
+		return ip6Metric
+	}
+	return 0
 }
 
 // loopbackAddr is an address of lo with the prefix length of a single address.
@@ -144,7 +172,7 @@ type loopbackAddr netip.Addr
 
 func (a loopbackAddr) family() rules.Family { return rules.FamilyOf(netip.Addr(a)) }
 
-func (a loopbackAddr) add(h *netlink.Handle) error { return h.AddrAdd(nil, a.kernel()) }
+func (a loopbackAddr) add(h *netlink.Handle, _ conn) error { return h.AddrAdd(nil, a.kernel()) }
 
 func (a loopbackAddr) remove(h *netlink.Handle) error { return h.AddrDel(nil, a.kernel()) }
 

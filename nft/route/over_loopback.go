@@ -4,74 +4,141 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxOverLoopback is the maximum number of routes that [OverLoopback] returns. A namespace may have
-// any number of routes, and a few of them are sufficient for a message.
-const maxOverLoopback = 100
+// maxTexts is the maximum number of routes that a function describes. A namespace may have any
+// number of routes, and a few of them are sufficient for a message.
+const maxTexts = 100
 
-// OverLoopback returns descriptions of the routes that send packets over the loopback interface, at
-// most 100. It omits routes to loopback addresses, and the routes that [ReadAll] returns if no
-// other policy rule looks up their table. It also omits routes to single addresses that the kernel
-// adds with the addresses of interfaces, if the first policy rule looks up the table local: packets
-// to these addresses then stay in the namespace, whatever their marks. A namespace with more than
-// 10,000 addresses or policy rules, or more than a million routes, is an error.
-func OverLoopback(ns *netns.NS) (texts []string, err error) {
-	addresses, err := ownAddresses(ns)
-	if err != nil {
-		return nil, err
-	}
+// LoopbackRoutes describes routes that may send packets past rules for the interfaces of packets.
+// Each list has at most 100 entries.
+type LoopbackRoutes struct {
+	// OverLoopback contains the routes that send packets over the loopback interface. It omits
+	// routes to loopback addresses, and the routes that [ReadAll] returns if no other policy rule
+	// looks up their table. It also omits routes to single addresses that the kernel adds with the
+	// addresses of interfaces, if the first effective policy rule looks up the table local: packets
+	// to these addresses then stay in the namespace, whatever their marks.
+	OverLoopback []string
+	// Encapsulating contains the routes that encapsulate packets which they send over the loopback
+	// interface: the encapsulated packets may leave the host by another interface. It also contains
+	// the routes that decapsulate packets of any family, which have the family [rules.Inet]: the
+	// kernel delivers the contained packets without calling the chains at prerouting.
+	Encapsulating []Description
+}
+
+// OverLoopback returns the routes of [LoopbackRoutes]. A namespace with more than 10,000 addresses,
+// policy rules or nexthop objects, or more than a million routes, is an error.
+func OverLoopback(ns *netns.NS) (found LoopbackRoutes, err error) {
 	err = withReader(ns, func(r *reader) error {
+		// The addresses include an IPv6 address while the kernel checks that it is unique, and has
+		// not added its route to the table local.
+		addresses, err := r.addresses()
+		if err != nil {
+			return err
+		}
+		o := overLoopback{reader: r, addresses: setOf(addresses)}
 		for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
-			found, err := listAll("routes", func() ([]string, error) {
-				return r.overLoopback(family, addresses, maxOverLoopback-len(texts))
-			})
+			part, err := o.list(family)
 			if err != nil {
 				return err
 			}
-			if texts = append(texts, found...); len(texts) == maxOverLoopback {
-				return nil
-			}
+			found.OverLoopback = append(found.OverLoopback, part.OverLoopback...)
+			found.Encapsulating = append(found.Encapsulating, part.Encapsulating...)
 		}
 		return nil
 	})
-	return texts, err
+	found.OverLoopback = found.OverLoopback[:min(len(found.OverLoopback), maxTexts)]
+	found.Encapsulating = found.Encapsulating[:min(len(found.Encapsulating), maxTexts)]
+	return found, err
 }
 
-// overLoopback returns descriptions of the first routes of a family that [OverLoopback] returns, at
-// most limit.
-func (r *reader) overLoopback(
-	family rules.Family, addresses map[netip.Addr]bool, limit int,
-) (texts []string, err error) {
-	isModeled := lookedUpByPlainRules(r.policyRules)
-	localIsFirst := looksUpLocalFirst(r.policyRules, family)
-	visited := 0
-	err = forEachRoute(r.Handle, family, unix.RT_TABLE_UNSPEC, func(found netlink.Route) bool {
-		visited++
-		own := localRoute{family, uint32(found.Table)}
-		isOmitted := isModeled[own] && own.equals(found) ||
-			localIsFirst && isOfAddress(found, addresses)
-		if isOverLoopback(found) && !isOmitted {
-			texts = append(texts, FormatRoute(found, deviceName))
+// overLoopback lists routes over the loopback interface.
+type overLoopback struct {
+	*reader
+	addresses map[netip.Addr]bool // of the interfaces
+	nextHops  map[uint32]nextHopObject
+}
+
+// list returns the routes of a family that [OverLoopback] returns.
+func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
+	isModeled := lookedUpByPlainRules(o.policyRules)
+	localIsFirst := looksUpLocalFirst(o.policyRules, family)
+	for {
+		isComplete := true
+		found, err := listAll("routes", func() (found LoopbackRoutes, err error) {
+			visited := 0
+			err = o.forEachRoute(family, unix.RT_TABLE_UNSPEC, func(r foundRoute) error {
+				if visited++; visited > maxRoutes {
+					return tooMany("routes", maxRoutes)
+				}
+				isComplete = o.resolve(&r) && isComplete
+				own := localRoute{family, r.table}
+				switch {
+				case r.encap == encapSEG6Local:
+					found.addEncapsulating(rules.Inet, &r)
+				case !r.sendsOverLo():
+				case r.encap != 0:
+					found.addEncapsulating(family, &r)
+				case r.destination.Addr().IsLoopback(), isModeled[own] && own.equals(r),
+					localIsFirst && isOfAddress(&r, o.addresses):
+				case len(found.OverLoopback) < maxTexts:
+					found.OverLoopback = append(found.OverLoopback, r.String())
+				}
+				return nil
+			})
+			return found, err
+		})
+		if err != nil || isComplete {
+			return found, err
 		}
-		return len(texts) < limit && visited <= maxRoutes
-	})
-	if visited > maxRoutes {
-		return nil, tooMany("routes", maxRoutes)
+		if o.nextHops, err = o.readNextHops(); err != nil {
+			return LoopbackRoutes{}, err
+		}
 	}
-	return texts, err
 }
 
-// looksUpLocalFirst reports whether the first policy rule of the family, if there is any, looks up
-// the table local for all packets, as in a new namespace.
+// resolve completes a route whose next hops the kernel reports only with its nexthop object. It
+// returns false if the nexthop objects have not been read. The next hops of an object that was
+// added since are unknown, and can be the loopback interface with any encapsulation.
+func (o *overLoopback) resolve(r *foundRoute) bool {
+	if r.nextHopID == 0 || r.device != 0 || r.hops != nil {
+		return true
+	}
+	if o.nextHops == nil {
+		return false
+	}
+	object, ok := o.nextHops[r.nextHopID]
+	if !ok {
+		object = nextHopObject{isOverLo: true, encap: unknownEncap}
+	}
+	r.isOverLo, r.encap = object.isOverLo, object.encap
+	return true
+}
+
+// addEncapsulating adds a route to Encapsulating, unless there are 100.
+func (l *LoopbackRoutes) addEncapsulating(family rules.Family, r *foundRoute) {
+	if len(l.Encapsulating) < maxTexts {
+		l.Encapsulating = append(l.Encapsulating, Description{Family: family, Text: r.String()})
+	}
+}
+
+// looksUpLocalFirst reports whether the first policy rule of the family that may determine routes,
+// if there is any, looks up the table local for all packets, as in a new namespace.
 func looksUpLocalFirst(policyRules []foundRule, family rules.Family) bool {
-	i := slices.IndexFunc(policyRules, func(r foundRule) bool { return r.policy.Family == family })
+	i := firstRoutingRule(policyRules, family)
 	return i < 0 || policyRules[i].looksUp(unix.RT_TABLE_LOCAL)
+}
+
+// firstRoutingRule returns the index of the first policy rule of the family that may determine
+// routes, or -1.
+func firstRoutingRule(policyRules []foundRule, family rules.Family) int {
+	return slices.IndexFunc(policyRules, func(r foundRule) bool {
+		return r.policy.Family == family && r.mayRoute()
+	})
 }
 
 // lookedUpByPlainRules reports, for each route whose table policy rules look up, whether all of
@@ -85,39 +152,16 @@ func lookedUpByPlainRules(policyRules []foundRule) map[localRoute]bool {
 	return lookedUp
 }
 
-// ownAddresses returns the addresses of the interfaces. They include an IPv6 address while the
-// kernel checks that it is unique, and has not added its route to the table local.
-func ownAddresses(ns *netns.NS) (map[netip.Addr]bool, error) {
-	addresses, err := AllAddresses(ns)
-	return setOf(addresses), err
-}
-
 // isOfAddress reports whether the kernel, or a program that claims to be the kernel, added the
 // route to one of the addresses.
-func isOfAddress(r netlink.Route, addresses map[netip.Addr]bool) bool {
-	if r.Dst == nil || r.Protocol != unix.RTPROT_KERNEL {
-		return false
-	}
-	ones, bits := r.Dst.Mask.Size()
-	a, ok := netip.AddrFromSlice(r.Dst.IP)
-	return ok && ones == bits && addresses[a]
+func isOfAddress(r *foundRoute, addresses map[netip.Addr]bool) bool {
+	return r.protocol == unix.RTPROT_KERNEL && r.destination.IsSingleIP() &&
+		addresses[r.destination.Addr()]
 }
 
-// isOverLoopback reports whether the route sends packets to other than loopback addresses over the
-// loopback interface. The kernel sends packets of a local route over this interface even if the
-// route has another (ip_route_output_key_hash_rcu in net/ipv4/route.c, ip6_rt_get_dev_rcu in
-// net/ipv6/route.c).
-func isOverLoopback(r netlink.Route) bool {
-	switch {
-	case r.Dst != nil && r.Dst.IP.IsLoopback():
-		return false
-	case r.Type == unix.RTN_LOCAL:
-		return true
-	case r.Type != unix.RTN_UNICAST:
-		return false
-	}
-	return r.LinkIndex == netns.LoopbackIndex ||
-		slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool {
-			return hop.LinkIndex == netns.LoopbackIndex
-		})
+// sendsOverLo reports whether the route sends packets over the loopback interface. The kernel sends
+// packets of a local route over this interface even if the route has another
+// (ip_route_output_key_hash_rcu in net/ipv4/route.c, ip6_rt_get_dev_rcu in net/ipv6/route.c).
+func (r *foundRoute) sendsOverLo() bool {
+	return r.kind == unix.RTN_LOCAL || r.kind == unix.RTN_UNICAST && r.isOverLo
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -25,7 +27,7 @@ func Find(ns *netns.NS, keep rules.Routing) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer r.close()
 	found, err := newPruning(keep).find(r)
 	return descriptions(found), err
 }
@@ -61,7 +63,7 @@ func FindIstio(ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing) ([]st
 	if err != nil {
 		return nil, err
 	}
-	defer reader.Close()
+	defer reader.close()
 	sluiceObjects, err := newPruning(keep).find(reader)
 	if err != nil {
 		return nil, err
@@ -113,14 +115,19 @@ func prune(ns *netns.NS, p pruning) (removed []object, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer r.close()
 	found, err := p.find(r)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
+	defer h.Close()
 	var errs []error
 	for _, o := range found {
-		existed, err := remove(r.Handle, o)
+		existed, err := remove(h, o)
 		errs = append(errs, err)
 		if existed {
 			removed = append(removed, o)

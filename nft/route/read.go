@@ -2,10 +2,6 @@ package route
 
 import (
 	"net/netip"
-	"reflect"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -63,7 +59,7 @@ func Unmodeled(ns *netns.NS) (others []string, err error) {
 		policies := setOf(found.Policies)
 		for _, r := range reader.policyRules {
 			if !policies[r.policy] && !r.isDefault() {
-				others = append(others, FormatRule(r.kernel))
+				others = append(others, r.String())
 			}
 		}
 		return nil
@@ -86,7 +82,7 @@ func withReader(ns *netns.NS, f func(*reader) error) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer r.close()
 	return f(r)
 }
 
@@ -109,73 +105,4 @@ func (r *reader) routing(isSelected func(foundRule) bool) (rules.Routing, error)
 		found.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6()}
 	}
 	return found, nil
-}
-
-// foundRule is a policy rule of the namespace.
-type foundRule struct {
-	// policy holds the fields that the rule shares with a policy route.
-	policy rules.PolicyRoute
-	// isPlain reports whether policy describes the rule completely: the rule has no other selector,
-	// and its action is the lookup of a table.
-	isPlain bool
-	kernel  netlink.Rule
-}
-
-// isOwned reports whether this package owns the rule.
-func (r foundRule) isOwned() bool { return r.isPlain && r.policy.Priority == rules.PolicyPriority }
-
-// isDefault reports whether a new namespace has the rule.
-func (r foundRule) isDefault() bool {
-	for priority, table := range map[int]int{
-		0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT,
-	} {
-		if r.kernel.Priority == priority && r.looksUp(table) {
-			return true
-		}
-	}
-	return false
-}
-
-// looksUp reports whether the rule looks up the table for all packets.
-func (r foundRule) looksUp(table int) bool {
-	plain := netlink.NewRule()
-	plain.Family, plain.Priority, plain.Table = r.kernel.Family, r.kernel.Priority, table
-	plain.Protocol = r.kernel.Protocol
-	return reflect.DeepEqual(r.kernel, *plain)
-}
-
-// route returns the local route in the table of the rule, which need not exist.
-func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.policy.Table} }
-
-// readRules lists the policy rules, IPv4 before IPv6.
-func readRules(h *netlink.Handle) ([]foundRule, error) {
-	// FAMILY_ALL also works on kernels without IPv6.
-	found, err := listAll("policy rules", func() ([]netlink.Rule, error) {
-		return h.RuleList(netlink.FAMILY_ALL)
-	})
-	var v4, v6 []foundRule
-	for _, r := range found {
-		switch r.Family {
-		case unix.AF_INET:
-			v4 = append(v4, newFoundRule(rules.IPv4, r))
-		case unix.AF_INET6:
-			v6 = append(v6, newFoundRule(rules.IPv6, r))
-		}
-	}
-	return append(v4, v6...), err
-}
-
-// newFoundRule returns the rule with its policy route, and determines whether the rule is plain.
-func newFoundRule(f rules.Family, r netlink.Rule) foundRule {
-	p := rules.PolicyRoute{Family: f, Mark: r.Mark, Table: uint32(r.Table), Priority: r.Priority}
-	// A policy route has a table and a mark.
-	if r.Table == unix.RT_TABLE_UNSPEC || r.Mark == 0 {
-		return foundRule{policy: p, kernel: r}
-	}
-	if r.Mask != nil && *r.Mask != ^uint32(0) {
-		p.Mask = *r.Mask
-	}
-	plain := policyRule(p).kernel()
-	plain.Protocol = r.Protocol // the origin of the rule does not matter
-	return foundRule{policy: p, isPlain: reflect.DeepEqual(r, *plain), kernel: r}
 }

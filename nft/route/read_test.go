@@ -99,7 +99,7 @@ func TestRead(t *testing.T) {
 			[]string{
 				"-4 rule add pref 133 fwmark 1337 blackhole", "-4 route add local default dev lo",
 			},
-			onlyOthers("ip -4 rule priority 133 fwmark 0x539 without a table"),
+			onlyOthers("ip -4 rule priority 133 fwmark 0x539 blackhole"),
 		},
 		{
 			"a rule at Sluice's priority with a destination and interfaces",
@@ -128,6 +128,16 @@ func TestRead(t *testing.T) {
 			rules.Routing{
 				Policies: []rules.PolicyRoute{policy4},
 				Others:   []string{"ip -4 route unicast 10.0.0.0/8 via 10.9.0.2 dev if8 table 133"},
+			},
+		},
+		{
+			"a route through a gateway of the other family in the table",
+			join(addEth0, []string{
+				sluiceRule4, istioRoute4, "-4 route add 10.0.0.0/8 via inet6 fe80::1 dev eth0 table 133",
+			}),
+			rules.Routing{
+				Policies: []rules.PolicyRoute{policy4},
+				Others:   []string{"ip -4 route unicast 10.0.0.0/8 via inet6 fe80::1 dev if8 table 133"},
 			},
 		},
 		{
@@ -238,8 +248,8 @@ func TestOverLoopback(t *testing.T) {
 		"-6 addr add fd00::1/128 dev lo", "link add eth0 index 9 type veth peer name peer", "link set peer up",
 		"link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "-6 addr add fd02::5/64 dev eth0 nodad",
 		"-4 route add default via 10.244.1.1")
-	if got, err := route.OverLoopback(n); err != nil || len(got) > 0 {
-		t.Errorf("with addresses only: got %q, error %v, want no routes", got, err)
+	if got, err := route.OverLoopback(n); err != nil || len(got.OverLoopback) > 0 {
+		t.Errorf("with addresses only: got %+v, error %v, want no routes", got, err)
 	}
 	ip(t, n, sluiceRule4, istioRoute4, "-4 route add 10.2.0.0/16 dev lo table 100",
 		"-4 route add local 10.3.0.0/16 dev lo", "-4 route add 10.4.4.4 dev lo proto kernel",
@@ -254,28 +264,29 @@ func TestOverLoopback(t *testing.T) {
 		"ip -4 route local 10.6.0.0/16 dev if9 table 255",
 		"ip -4 route unicast 10.7.0.0/16 nexthop dev lo nexthop via 10.244.1.1 dev if9 table 254",
 	}
-	got, err := route.OverLoopback(n)
+	found, err := route.OverLoopback(n)
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := found.OverLoopback
 	slices.Sort(got)
 	slices.Sort(want)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("routes (-want +got):\n%s", d)
 	}
 	ip(t, n, "-6 rule add pref 9 lookup local", "-6 rule del pref 0")
-	if got, err = route.OverLoopback(n); err != nil || len(got) != len(want) {
-		t.Errorf("with the rule of the table local at another priority: got %q, error %v, want %q", got, err, want)
+	if found, err = route.OverLoopback(n); err != nil || len(found.OverLoopback) != len(want) {
+		t.Errorf("with the rule of the table local at another priority: got %+v, error %v, want %q", found, err, want)
 	}
 	ip(t, n, "-4 rule add pref 6 to 192.0.2.9 lookup 133", "-6 rule add pref 8 to 2001:db8::/32 lookup 133")
 	want = append(want, "ip -4 route local default dev lo table 133",
 		"ip -6 route local ::6/128 dev lo table 255")
-	if got, err = route.OverLoopback(n); err != nil {
+	if found, err = route.OverLoopback(n); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range want {
-		if !slices.Contains(got, w) {
-			t.Errorf("with other policy rules: got %q, want also %s", got, w)
+		if !slices.Contains(found.OverLoopback, w) {
+			t.Errorf("with other policy rules: got %+v, want also %s", found, w)
 		}
 	}
 }

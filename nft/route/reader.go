@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxObjects is the maximum number of policy rules, of addresses, and of routes in the tables that
-// policy rules look up. maxRoutes is the maximum number of routes of all tables, of which only a
-// few are kept. A process of the pod can add any number, and could exhaust the time and the memory
-// of the reader. They are variables for tests.
+// maxObjects is the maximum number of policy rules, of addresses, of nexthop objects, and of routes
+// in the tables that policy rules look up. maxRoutes is the maximum number of routes of all tables,
+// of which only a few are kept. A process of the pod can add any number, and could exhaust the time
+// and the memory of the reader. They are variables for tests.
 var (
 	maxObjects = 10_000
 	maxRoutes  = 1 << 20
@@ -29,7 +29,7 @@ func tooMany(objects string, limit int) error {
 
 // A reader reads the routing of a namespace. It lists each table at most once.
 type reader struct {
-	*netlink.Handle
+	conn
 	policyRules []foundRule
 	// hasPassthrough reports whether lo has [rules.PassthroughIPv6].
 	hasPassthrough bool
@@ -39,8 +39,8 @@ type reader struct {
 
 // A table contains the routes of a table in one family.
 type table struct {
-	hasRoute bool            // the local default route exists
-	others   []netlink.Route // the other routes
+	hasRoute bool         // the local default route exists
+	others   []foundRoute // the other routes
 }
 
 // openReader opens a reader that has read the policy rules. The caller must close it.
@@ -50,7 +50,7 @@ func openReader(ns *netns.NS) (*reader, error) {
 		return nil, err
 	}
 	if err := r.readPolicyRules(); err != nil {
-		r.Close()
+		r.close()
 		return nil, err
 	}
 	return r, nil
@@ -60,41 +60,46 @@ func openReader(ns *netns.NS) (*reader, error) {
 func newReader(ns *netns.NS) (*reader, error) {
 	r := &reader{tables: map[localRoute]table{}}
 	err := ns.Do(func() (err error) {
-		if r.hasPassthrough, err = checkPolicyRules(); err != nil {
-			return err
-		}
-		r.Handle, err = (*netns.NS)(nil).Netlink(unix.NETLINK_ROUTE)
+		r.conn, err = openConn()
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
+	r.checkStrictly()
 	return r, nil
 }
 
-// readPolicyRules reads the policy rules. Call it once, before the routes are read.
+// openForChanges opens a reader like newReader, and a handle for changes of the routing. The caller
+// must close both.
+func openForChanges(ns *netns.NS) (r *reader, h *netlink.Handle, err error) {
+	err = ns.Do(func() (err error) {
+		if r, err = newReader(nil); err != nil {
+			return err
+		}
+		if h, err = (*netns.NS)(nil).Netlink(unix.NETLINK_ROUTE); err != nil {
+			r.close()
+		}
+		return err
+	})
+	return r, h, err
+}
+
+// readPolicyRules reads the policy rules, IPv4 before IPv6, and determines whether lo has
+// [rules.PassthroughIPv6].
 func (r *reader) readPolicyRules() (err error) {
-	r.policyRules, err = readRules(r.Handle)
-	// With strict checking the kernel lists only the routes of the requested table. Before Linux
-	// 4.20 it lists all routes, and package netlink selects them. The option would make the kernel
-	// reject package netlink's request for policy rules.
-	_ = r.SetStrictCheck(true)
+	r.policyRules, err = listAll("policy rules", r.dumpPolicyRules)
 	return err
 }
 
-// checkPolicyRules returns an error if the namespace of the thread has too many policy rules, and
-// reports whether lo has [rules.PassthroughIPv6].
-func checkPolicyRules() (hasPassthrough bool, err error) {
-	q, err := newFastCheck(rules.Routing{})
-	if err != nil {
-		return false, err
-	}
-	defer q.close()
-	found := 0
-	_, err = nlmsg.Exchange(q.fd, q.buf[:], queryRequest(), func(m nlmsg.Message) error {
+// dumpPolicyRules lists the policy rules once, and sets r.hasPassthrough.
+func (r *reader) dumpPolicyRules() ([]foundRule, error) {
+	var v4, v6 []foundRule
+	r.hasPassthrough = false
+	err := r.exchange(queryRequest(), func(m nlmsg.Message) error {
 		switch m.Type {
 		case unix.RTM_NEWADDR:
-			hasPassthrough = true
+			r.hasPassthrough = true
 		case unix.NLMSG_ERROR:
 			status, err := m.Status()
 			// EADDRNOTAVAIL: lo does not have the address. EAFNOSUPPORT and EOPNOTSUPP: the kernel
@@ -106,13 +111,21 @@ func checkPolicyRules() (hasPassthrough bool, err error) {
 			}
 			return fmt.Errorf("query the address %s: %w", rules.PassthroughIPv6(), status.Errno)
 		case unix.RTM_NEWRULE:
-			if found++; found > maxObjects {
+			rule, err := decodeRule(m.Body)
+			switch {
+			case err != nil:
+				return err
+			case len(v4)+len(v6) == maxObjects:
 				return tooMany("policy rules", maxObjects)
+			case rule.policy.Family == rules.IPv4:
+				v4 = append(v4, rule)
+			case rule.policy.Family == rules.IPv6:
+				v6 = append(v6, rule)
 			}
 		}
 		return nil
 	})
-	return hasPassthrough, err
+	return append(v4, v6...), err
 }
 
 // table returns the routes in the table of a local route.
@@ -120,7 +133,7 @@ func (r *reader) table(own localRoute) (table, error) {
 	if t, ok := r.tables[own]; ok {
 		return t, nil
 	}
-	routes, err := own.list(r.Handle)
+	routes, err := own.list(r.conn)
 	if err != nil {
 		return table{}, err
 	}
@@ -134,29 +147,40 @@ func (r *reader) table(own localRoute) (table, error) {
 }
 
 // listRoutes returns the routes of a table.
-func listRoutes(h *netlink.Handle, f rules.Family, table uint32) ([]netlink.Route, error) {
-	return listAll("routes", func() (routes []netlink.Route, err error) {
-		tooLong := false
-		err = forEachRoute(h, f, table, func(r netlink.Route) bool {
-			if tooLong = len(routes) == maxObjects; !tooLong {
-				routes = append(routes, r)
+func (c conn) listRoutes(f rules.Family, table uint32) ([]foundRoute, error) {
+	return listAll("routes", func() (routes []foundRoute, err error) {
+		err = c.forEachRoute(f, table, func(r foundRoute) error {
+			if len(routes) == maxObjects {
+				return tooMany(fmt.Sprintf("routes in table %d", table), maxObjects)
 			}
-			return !tooLong
+			routes = append(routes, r)
+			return nil
 		})
-		if tooLong {
-			return nil, tooMany(fmt.Sprintf("routes in table %d", table), maxObjects)
-		}
 		return routes, err
 	})
 }
 
 // forEachRoute calls visit with the routes of a table, or of all tables if table is
-// RT_TABLE_UNSPEC, until visit returns false. Package netlink then receives and discards the rest.
-func forEachRoute(
-	h *netlink.Handle, f rules.Family, table uint32, visit func(netlink.Route) bool,
+// RT_TABLE_UNSPEC, until visit returns an error.
+func (c conn) forEachRoute(
+	f rules.Family, table uint32, visit func(foundRoute) error,
 ) error {
-	err := h.RouteListFilteredIter(addressFamily(f), &netlink.Route{Table: int(table)},
-		netlink.RT_FILTER_TABLE, visit)
+	err := c.exchange(routesRequest(f, table), func(m nlmsg.Message) error {
+		if m.Type != unix.RTM_NEWROUTE {
+			return nil
+		}
+		r, err := decodeRoute(m.Body)
+		switch {
+		case err != nil:
+			return err
+		// Without strict checking the kernel lists all tables and cached routes, and without IPv6 the
+		// routes of IPv4.
+		case r.family != f, r.flags&unix.RTM_F_CLONED != 0,
+			table != unix.RT_TABLE_UNSPEC && r.table != table:
+			return nil
+		}
+		return visit(r)
+	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil // with strict checking: the table does not exist
 	}
