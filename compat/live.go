@@ -115,14 +115,25 @@ var errLiveBusy = errors.New(
 // nf_tables and nfnetlink_hook, which have no effect on packets. ReadLive needs the privileges of
 // [nft.ReadAll] and [ReadTables].
 func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
-	live, err := readLive(ns, origin)
+	return readLive(ns, origin, nft.ReadOptions{})
+}
+
+// ReadLiveUntilChange is like [ReadLive], but the result remains true until a process changes the
+// rules: the members of sets whose elements may expire are unknown.
+func ReadLiveUntilChange(ns *netns.NS, origin Origin) (Live, error) {
+	return readLive(ns, origin, nft.ReadOptions{UntilChange: true})
+}
+
+func readLive(ns *netns.NS, origin Origin, o nft.ReadOptions) (Live, error) {
+	live, err := readUnchanged(ns, origin, o)
 	if err != nil {
 		return Live{}, fmt.Errorf("read the rules of the namespace: %w", err)
 	}
 	return live, nil
 }
 
-func readLive(ns *netns.NS, origin Origin) (Live, error) {
+// readUnchanged reads the namespace until no rules change during a read.
+func readUnchanged(ns *netns.NS, origin Origin, o nft.ReadOptions) (Live, error) {
 	if !slices.Contains([]Origin{
 		OriginAll, OriginNFT, OriginIPTablesNFT, OriginLegacy, OriginNFTables,
 	}, origin) {
@@ -136,7 +147,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 			return Live{}, err
 		}
 		var found nft.Snapshot
-		if found, err = readNFTables(ns, origin); err != nil {
+		if found, err = readNFTables(ns, origin, o); err != nil {
 			return Live{}, err
 		}
 		rs := found.Ruleset
@@ -177,11 +188,11 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 
 // readNFTables returns all routing, and all tables of nf_tables unless the origin is legacy. A
 // kernel without nf_tables has no tables.
-func readNFTables(ns *netns.NS, origin Origin) (nft.Snapshot, error) {
+func readNFTables(ns *netns.NS, origin Origin, o nft.ReadOptions) (nft.Snapshot, error) {
 	var found nft.Snapshot
 	var err error
 	if origin != OriginLegacy {
-		if found, err = nft.ReadAllTables(ns); err != nil && !nft.IsNotSupported(err) {
+		if found, err = nft.ReadAllTables(ns, o); err != nil && !nft.IsNotSupported(err) {
 			return found, err
 		}
 	}

@@ -135,8 +135,8 @@ func TestStatesThatRulesChange(t *testing.T) {
 			}
 		})
 	}
-	// Sets with the same name are compared by their elements if no element has a timeout. reading
-	// returns a side with a rule that reads the set, which is named w in every side.
+	// Sets with the same name are compared by their elements. reading returns a side with a rule that
+	// reads the set, which is named w in every side.
 	reading := func(set string) diff.Side {
 		ns := netnstest.New(t)
 		load(t, ns, "table inet t {\n"+strings.ReplaceAll(sets, "set "+set, "set w")+
@@ -149,6 +149,48 @@ func TestStatesThatRulesChange(t *testing.T) {
 	}
 	checkDecided(t, reading("u"), reading("u"), diff.Equivalent)
 	checkDecided(t, reading("u"), reading("v"), diff.Different)
+}
+
+// TestElementsWithTimeoutsAreCompared verifies that the elements of a set are compared as they were
+// read, although they expire, unless the result must remain true until the rules change.
+func TestElementsWithTimeoutsAreCompared(t *testing.T) {
+	ns := netnstest.New(t)
+	const set = "set s { type inet_service; flags timeout; elements = { 80 timeout 1h, 90 }; }"
+	read := func(rule string, o ReadOptions) diff.Side {
+		load(t, ns, "flush ruleset\ntable inet t {\n"+set+"\n"+
+			"map m { type inet_service : verdict; flags timeout; elements = { 80 timeout 1h : drop }; }\n"+
+			"chain c {\ntype filter hook output priority 0;\n"+rule+"\n}\n}")
+		found, err := ReadAllTables(ns, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return diff.Side{Ruleset: found.Ruleset}
+	}
+	for _, tc := range []struct {
+		rule, other string
+		o           ReadOptions
+		want        diff.Verdict
+	}{
+		{"tcp dport @s drop", "tcp dport { 80, 90 } drop", ReadOptions{}, diff.Equivalent},
+		{"tcp dport @s drop", "tcp dport 80 drop", ReadOptions{}, diff.Different},
+		{"tcp dport vmap @m", "tcp dport 80 drop", ReadOptions{}, diff.Equivalent},
+		{
+			"tcp dport @s drop", "tcp dport { 80, 90 } drop",
+			ReadOptions{UntilChange: true},
+			diff.Different,
+		},
+		{
+			"tcp dport @s drop\nupdate @s { tcp sport timeout 1m }",
+			"tcp dport { 80, 90 } drop\nupdate @s { tcp sport timeout 1m }",
+			ReadOptions{},
+			diff.Undecidable,
+		},
+	} {
+		r := diff.Decide(read(tc.rule, tc.o), read(tc.other, tc.o), diff.Options{})
+		if got := r.StrictVerdict(); got != tc.want {
+			t.Errorf("%s | %s: %+v: verdict %s, want %s", tc.rule, tc.other, tc.o, got, tc.want)
+		}
+	}
 }
 
 // TestSetsThatMayBeFull compares rules that add elements to sets with different bounds or contents.

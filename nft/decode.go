@@ -11,6 +11,8 @@ type foundTable struct {
 	rules.Table
 	// splitsRules makes the decoder split rules at maps; see decodeRules.
 	splitsRules bool
+	// untilChange is [ReadOptions.UntilChange].
+	untilChange bool
 	// dormant reports that the table has the flag dormant: the kernel calls none of its chains.
 	dormant bool
 	// boundChains contains the names of the chains that the kernel deletes with the rule that jumps

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file decodes lookups in sets that rules or timeouts change. The elements of such a set may
-// differ from packet to packet. The model represents such a set as a list with a name.
+// This file decodes lookups in sets whose elements may differ from packet to packet, because rules
+// change them. The model represents such a set as a list with a name. A set whose elements expire is
+// such a set only with [ReadOptions.UntilChange].
 
 // state returns the State of matches and actions of the model that read or change the set.
 func (s *decodedSet) state(name string) string {
@@ -22,7 +23,7 @@ func (s *decodedSet) state(name string) string {
 	return "set " + s.table + " " + name
 }
 
-// listMatch returns the condition that the operands are in a set that rules or timeouts change.
+// listMatch returns the condition that the operands are in a set that may change.
 // listMatch supports only addresses, ports, protocols and families, and only elements without
 // limits.
 func (d *ruleDecoder) listMatch(

@@ -21,7 +21,7 @@ type decodedSet struct {
 	keyLength         int    // in bytes, 0 if unknown
 	dataLength        int    // of the values of a map
 	unsupportedReason string // the reason why the model cannot represent the set
-	isDynamic         bool   // rules or timeouts add or delete elements
+	isDynamic         bool   // the elements may be others when a packet is looked up
 	hasLimits         bool   // elements may have an expression that affects the match
 	table             string // the family and the name
 	contents          string // currentContents of a set that changes
@@ -62,13 +62,13 @@ func decodeSet(a attributes) *decodedSet {
 		hasSeveralFields: flags&nftSetConcat != 0,
 		keyLength:        int(a.Number(unix.NFTA_SET_KEY_LEN)),
 		dataLength:       int(a.Number(unix.NFTA_SET_DATA_LEN)),
-		isDynamic:        flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
+		isDynamic:        flags&unix.NFT_SET_EVAL != 0,
 	}
 	s.bounds = setBounds(attributes(a.Get(unix.NFTA_SET_DESC)).Number(unix.NFTA_SET_DESC_SIZE),
 		a.Number64(unix.NFTA_SET_TIMEOUT), a.Get(nftaSetExpr), a.Get(nftaSetExpressions))
 	s.hasLimits = affectsMatch(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
 	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL |
-		nftSetConcat | nftSetExpr)
+		unix.NFT_SET_TIMEOUT | nftSetConcat | nftSetExpr)
 	if flags&unix.NFT_SET_MAP != 0 {
 		known |= unix.NFT_SET_MAP
 		if a.Number(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT {
@@ -191,8 +191,6 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 				flags&nftSetElemCatchall != 0
 		case unix.NFTA_SET_ELEM_DATA:
 			data = value
-		case unix.NFTA_SET_ELEM_TIMEOUT, unix.NFTA_SET_ELEM_EXPIRATION:
-			s.unsupportedReason = "set element with a timeout"
 		case unix.NFTA_SET_ELEM_OBJREF:
 			s.unsupportedReason = "set element with an object"
 		case unix.NFTA_SET_ELEM_EXPR:
@@ -248,7 +246,7 @@ func (s *decodedSet) rejectIfDuplicate(isDuplicate bool) {
 }
 
 // loadStatic decodes the elements. It returns an error if the model cannot represent them, or
-// if rules or timeouts change them.
+// if they may change.
 func (s *decodedSet) loadStatic() error {
 	s.load()
 	switch {

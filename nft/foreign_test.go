@@ -68,7 +68,7 @@ var foreignRules = []struct{ rule, want string }{
 	{"ip daddr @joined accept", ""},
 	{"ip daddr @counted accept", ""},
 	{"ip daddr @limited accept", "meta nfproto ipv4 unknown(ip daddr @limited) accept"},
-	{"ip daddr @passing accept", "meta nfproto ipv4 ip daddr @passing accept"},
+	{"ip daddr @passing accept", "ip daddr @passing accept"},
 	{
 		"ip daddr & 255.0.0.255 == 10.0.0.5 accept",
 		"meta nfproto ipv4 unknown(ip daddr & 0xff0000ff 0x0a000005) accept",

@@ -69,20 +69,28 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot
 	})
 }
 
+// ReadOptions are the options of [ReadAllTables].
+type ReadOptions struct {
+	// UntilChange requests a result that is true until the generation changes: the members of a set
+	// whose elements may expire are unknown, because the kernel deletes them without a new
+	// generation. By default the result contains the elements at the time of the read.
+	UntilChange bool
+}
+
 // ReadAll returns all tables of the families ip, ip6 and inet, and the routing of Sluice. A rule
 // whose last expression uses a map becomes several rules with the same handle. Tables are in the
 // reverse order of their creation, as in [rules.Ruleset.BaseChains]. This is the order in which the
 // kernel calls their chains of equal priority, unless a chain was added to an older table later
 // (nf_hook_entries_grow in net/netfilter/core.c). The order of the chains of one table is always
-// correct.
+// correct. A set whose elements expire has the elements at the time of the read.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
-	r, err := ReadAllTables(ns)
+	r, err := ReadAllTables(ns, ReadOptions{})
 	return r.Ruleset, err
 }
 
 // ReadAllTables is like [ReadAll], but also returns the base chains of other families and the base
 // chains that are attached to devices, in [Snapshot.UnmodeledChains].
-func ReadAllTables(ns *netns.NS) (Snapshot, error) {
+func ReadAllTables(ns *netns.NS, o ReadOptions) (Snapshot, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
 	var unmodeled unmodeledChains
 	r, err := read(ns, routing, func(c *conn) (tableSnapshot, error) {
@@ -94,7 +102,7 @@ func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 			}
 			slices.Reverse(tables)
 			for i := range tables {
-				tables[i].splitsRules = true
+				tables[i].splitsRules, tables[i].untilChange = true, o.UntilChange
 			}
 			return c.readTables(tables, newExpectation(nil), &unmodeled)
 		})

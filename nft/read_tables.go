@@ -153,6 +153,8 @@ func (r *tableReader) readSets(t *foundTable) decodedSets {
 		func(_ uint8, a attributes) {
 			name := a.Text(unix.NFTA_SET_NAME)
 			sets[name] = decodeSet(a)
+			sets[name].isDynamic = sets[name].isDynamic ||
+				t.untilChange && a.Number(unix.NFTA_SET_FLAGS)&unix.NFT_SET_TIMEOUT != 0
 			sets[name].table = t.Family.String() + " " + t.Name
 			names = append(names, name)
 			if !sets[name].anonymous {

@@ -52,7 +52,8 @@ type Set struct {
 	// Anonymous, Interval and Concatenated are flags of the set. Concatenated means that a key has
 	// several fields, each of which may be an interval.
 	Anonymous, Interval, Concatenated bool
-	// IsDynamic reports whether rules or timeouts add or delete elements.
+	// IsDynamic reports whether the set has the flag dynamic. The elements of a set that rules of the
+	// table change are unknown even without the flag.
 	IsDynamic bool
 	// IsMap reports whether elements have values: verdicts if DataLength is 0, otherwise data.
 	IsMap                 bool

@@ -28,7 +28,7 @@ func TestUnmodeledChainsAreListed(t *testing.T) {
 			chain late { type filter hook prerouting priority 0; ip ttl 5 drop; }
 		}
 		table ip plain { chain c { type filter hook input priority 0; drop; }; }`)
-	r, err := ReadAllTables(ns)
+	r, err := ReadAllTables(ns, ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

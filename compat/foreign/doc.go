@@ -8,4 +8,7 @@
 // captures. A foreign rule that drops packets or captures more packets is not a bypass. If the
 // effect cannot be decided, it is unknown, and the result contains the reason. A foreign rule at
 // input that may change packets, such as one that writes a port, makes the effect unknown.
+//
+// A set whose elements may expire may have any members, because the kernel deletes elements without
+// an event: the effect remains true until the rules change.
 package foreign

@@ -47,7 +47,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	if s.legacy, err = xtables.DigestTables(ns); err != nil {
 		return Snapshot{Effect: unreadable(err)}
 	}
-	live, err := compat.ReadLive(ns, compat.OriginAll)
+	live, err := compat.ReadLiveUntilChange(ns, compat.OriginAll)
 	if err != nil {
 		return Snapshot{Effect: unreadable(err)}
 	}
@@ -67,7 +67,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 // of other parameters. It returns the effect that the foreign rules will have when the desired
 // ruleset is installed. Sluice's chains in iptables-legacy tables are evaluated as they are.
 func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
-	live, err := compat.ReadLive(ns, compat.OriginAll)
+	live, err := compat.ReadLiveUntilChange(ns, compat.OriginAll)
 	if err != nil {
 		return unreadable(err)
 	}
@@ -89,7 +89,7 @@ func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effe
 // returns the effect of all live rules, including Sluice's. The owner of a bypass that Sluice's
 // rules decide is [OwnerSluice]. If no rule decides a bypass, the bypass has no owner.
 func InspectDrifted(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
-	live, err := compat.ReadLive(ns, compat.OriginAll)
+	live, err := compat.ReadLiveUntilChange(ns, compat.OriginAll)
 	if err != nil {
 		return unreadable(err)
 	}

@@ -186,6 +186,16 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 			verdict: foreign.Unknown, contains: "depends on", by: redirected,
 		},
 		{
+			// The kernel deletes the element without an event.
+			name: "a translation of packets whose destination is not in a list, from which it will expire",
+			load: nftables, rules: `table ip own {
+				set s { type ipv4_addr; flags timeout; elements = { 10.9.9.9 timeout 1h }; }
+				chain out { type nat hook output priority -150;
+					tcp dport 8080 ip daddr 10.9.9.9 ip daddr != @s dnat to 10.9.9.8; }
+			}`,
+			verdict: foreign.Bypassed, contains: "ip daddr != @s", owner: foreign.OwnerNFT, by: redirected,
+		},
+		{
 			name: "a chain at ingress of a device", load: nftables, rules: `table netdev own {
 				chain in { type filter hook ingress device "lo" priority 0; meta mark set 7; }
 			}`,

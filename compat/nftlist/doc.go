@@ -11,7 +11,8 @@
 //
 //   - Names of users and services, and the names that nft lists for the indexes of interfaces (iif,
 //     oif) other than lo.
-//   - Sets whose elements expire, in the output of nft -s, which does not show when they expire.
+//   - Sets that rules change and whose elements expire, in the output of nft -s, which does not show
+//     when they expire.
 //   - Sets without elements, if no named set has elements, as in the output of nft -t.
 //   - "tproxy to" without a port in text, which nft also prints if the port is a value of a map.
 //   - Hours and dates, which depend on the time zone.

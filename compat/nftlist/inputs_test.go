@@ -137,17 +137,21 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.write, tc.rule), true)
 	}
 
-	// The timeout of an element is an input of the condition.
+	// The elements are compared as they were read. If a rule changes the set, the timeout of an
+	// element is an input of the condition.
+	const add = "add @s { ip saddr timeout 1h }"
 	for _, tc := range []struct {
-		left, right string
-		equivalent  bool
+		left, right, change string
+		equivalent          bool
 	}{
-		{"10.0.0.1 timeout 1h", "10.0.0.1 timeout 1h", true},
-		{"10.0.0.1 timeout 1h", "10.0.0.2 timeout 1h", false},
-		{"10.0.0.1 timeout 1h", "10.0.0.1", false},
+		{"10.0.0.1 timeout 1h", "10.0.0.1 timeout 1h", "", true},
+		{"10.0.0.1 timeout 1h", "10.0.0.2 timeout 1h", "", false},
+		{"10.0.0.1 timeout 1h", "10.0.0.1", "", true},
+		{"10.0.0.1 timeout 1h", "10.0.0.1 timeout 1h", add, true},
+		{"10.0.0.1 timeout 1h", "10.0.0.1", add, false},
 	} {
-		check(tc.left+" and "+tc.right,
-			inputsTable("ip", "output", mangle, tc.left, "ip daddr @s drop"),
-			inputsTable("ip", "output", mangle, tc.right, "ip daddr @s drop"), tc.equivalent)
+		check(strings.Join([]string{tc.left, "and", tc.right, tc.change}, " "),
+			inputsTable("ip", "output", mangle, tc.left, "ip daddr @s drop", tc.change),
+			inputsTable("ip", "output", mangle, tc.right, "ip daddr @s drop", tc.change), tc.equivalent)
 	}
 }

@@ -13,10 +13,11 @@ import (
 // A setBuilder builds the sets of a table that rules use. The encoding of the elements depends on
 // the types of the fields that a rule looks up in the set.
 type setBuilder struct {
-	in    *reader
-	id    objectID // the table
-	sets  []nft.Set
-	named map[string]builtSet
+	in      *reader
+	id      objectID // the table
+	sets    []nft.Set
+	named   map[string]builtSet
+	changed map[string]bool // names of sets that rules change
 	// anonymous is the number of anonymous sets.
 	anonymous int
 	// forms contains the results of formOf for named maps.
@@ -30,7 +31,10 @@ type builtSet struct {
 }
 
 func newSetBuilder(in *reader, id objectID) *setBuilder {
-	return &setBuilder{in: in, id: id, named: map[string]builtSet{}, forms: map[string]string{}}
+	return &setBuilder{
+		in: in, id: id, named: map[string]builtSet{}, changed: map[string]bool{},
+		forms: map[string]string{},
+	}
 }
 
 // get returns a set or, if isMap is set, a map. It builds the set, unless the set is named and a
@@ -86,7 +90,7 @@ func (b *setBuilder) getNamed(
 	isWritten := slices.Contains(flags, "dynamic") || slices.Contains(flags, "eval")
 	s := nft.Set{
 		Name: name, Interval: slices.Contains(flags, "interval"), IsMap: object.Map != nil,
-		IsDynamic: isWritten || slices.Contains(flags, "timeout") || len(object.Timeout) > 0,
+		IsDynamic: isWritten,
 	}
 	setLengths(&s, keys, values)
 	s.UnknownReason, s.Size = unknownReason(object, flags), object.Size
@@ -111,15 +115,30 @@ func (b *setBuilder) getNamed(
 }
 
 // complete returns the sets. The elements of a set that an unsupported statement may change are
-// unknown.
+// unknown, and so are the elements of a set that rules change if they may expire.
 func (b *setBuilder) complete() []nft.Set {
 	for i := range b.sets {
 		s := &b.sets[i]
-		if !s.Anonymous && (b.in.mayChangeAnySet || b.in.changedSets[s.Name]) {
+		switch {
+		case s.Anonymous:
+		case b.in.mayChangeAnySet || b.in.changedSets[s.Name]:
 			s.Elements, s.UnknownReason = nil, "set that an unsupported statement may change"
+		case s.UnknownReason == "" && (s.IsDynamic || b.changed[s.Name]) &&
+			omitsExpiration(b.in.sets[objectID{b.id.family, b.id.table, s.Name}]):
+			s.Elements, s.UnknownReason = nil, "set element without the time of its expiration"
 		}
 	}
 	return b.sets
+}
+
+// omitsExpiration reports whether the listing may not show that elements expire. With -s, elements
+// that expire after the timeout of the set look like elements that do not expire.
+func omitsExpiration(object setObject) bool {
+	return len(object.Timeout) > 0 && slices.ContainsFunc(object.Elements,
+		func(e json.RawMessage) bool {
+			element, ok := decodeKey(e)
+			return !ok || !element.expires
+		})
 }
 
 // unknownReason returns the reason why the elements of a set are unknown, or an empty string.
@@ -129,15 +148,6 @@ func unknownReason(object setObject, flags []string) string {
 		case "constant", "interval", "timeout", "dynamic", "eval":
 		default:
 			return "set with flag " + f
-		}
-	}
-	if len(object.Timeout) > 0 {
-		// With -s, nft does not list when elements expire. Such elements look like elements that do
-		// not expire.
-		for _, e := range object.Elements {
-			if element, ok := decodeKey(e); !ok || !element.expires {
-				return "set element without the time of its expiration"
-			}
 		}
 	}
 	for _, s := range object.Statements {

@@ -206,6 +206,7 @@ func (c *compiler) changeSet(body json.RawMessage) bool {
 	if _, ok := c.sets.get(encode(change.Set), fields, nil, false); !ok {
 		return false
 	}
+	c.sets.changed[name] = true
 	reg, ok := c.load(fields, false)
 	x.SrcRegKey = reg.number()
 	c.add(&x)

@@ -181,7 +181,7 @@ func TestTextOfSets(t *testing.T) {
 		},
 		{
 			"type ipv4_addr\n\t\tflags timeout\n\t\telements = { 1.1.1.1 timeout 5m expires 4m }",
-			"ip daddr @s drop", "meta nfproto ipv4 ip daddr @s drop",
+			"ip daddr @s drop", "ip daddr @s drop",
 		},
 		{
 			"type ipv4_addr\n\t\tflags dynamic\n\t\telements = { 1.1.1.1 }", "ip daddr @s drop",
@@ -189,7 +189,20 @@ func TestTextOfSets(t *testing.T) {
 		},
 		{
 			"type ipv4_addr\n\t\ttimeout 1h\n\t\telements = { 1.1.1.1 }", "ip daddr @s drop",
-			"meta nfproto ipv4 unknown(ip daddr @s) drop",
+			"ip daddr @s drop",
+		},
+		{
+			"type ipv4_addr\n\t\tflags dynamic\n\t\ttimeout 1h\n\t\telements = { 1.1.1.1 }",
+			"ip daddr @s drop", "meta nfproto ipv4 unknown(ip daddr @s) drop",
+		},
+		{
+			"type ipv4_addr\n\t\ttimeout 1h\n\t\telements = { 1.1.1.1 expires 9m }",
+			"ip daddr @s update @s { ip daddr }", "meta nfproto ipv4 ip daddr @s unknown(dynset @s)",
+		},
+		{
+			"type ipv4_addr\n\t\ttimeout 1h\n\t\telements = { 1.1.1.1 }",
+			"ip daddr @s update @s { ip daddr }",
+			"meta nfproto ipv4 unknown(ip daddr @s) unknown(dynset @s)",
 		},
 		{
 			"type ipv4_addr\n\t\telements = { 1.1.1.1 limit rate 1/second }", "ip daddr @s drop",

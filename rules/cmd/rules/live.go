@@ -24,7 +24,7 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 // ignores the backend that the agent reports: the rules of the other backend affect packets too.
 func (p *parameters) readLive() (live rules.Ruleset, warnings []string, err error) {
 	err = p.inNamespace(func(ns *netns.NS) (err error) {
-		live, warnings, err = readLive(ns, compat.BackendName(p.Backend))
+		live, warnings, err = readLive(ns, compat.BackendName(p.Backend), compat.ReadLive)
 		return systemError(err)
 	})
 	return live, warnings, err
@@ -35,13 +35,13 @@ func (p *parameters) readLive() (live rules.Ruleset, warnings []string, err erro
 // iptables-legacy, it returns the rules of nf_tables and a warning. It also returns warnings about
 // rules that the model does not contain.
 func readLive(
-	ns *netns.NS, name compat.BackendName,
+	ns *netns.NS, name compat.BackendName, read func(*netns.NS, compat.Origin) (compat.Live, error),
 ) (found rules.Ruleset, warnings []string, err error) {
-	live, err := compat.ReadLive(ns, map[compat.BackendName]compat.Origin{
+	live, err := read(ns, map[compat.BackendName]compat.Origin{
 		compat.BackendNFT: compat.OriginNFTables, compat.BackendLegacy: compat.OriginLegacy,
 	}[name])
 	if compat.IsNotPermitted(err) && name == compat.BackendAuto {
-		if tables, nftErr := compat.ReadLive(ns, compat.OriginNFTables); nftErr == nil {
+		if tables, nftErr := read(ns, compat.OriginNFTables); nftErr == nil {
 			warnings = append(warnings, "rules of iptables-legacy, if there are any, are left out: "+
 				strings.ReplaceAll(err.Error(), "\n", "; "))
 			live, err = tables, nil

@@ -247,7 +247,7 @@ func namespaceName(ns *netns.NS) string {
 
 // readRuleset reads the live ruleset.
 func (t *liveTracer) readRuleset() error {
-	live, warnings, err := readLive(t.ns, compat.BackendAuto)
+	live, warnings, err := readLive(t.ns, compat.BackendAuto, compat.ReadLiveUntilChange)
 	if err == nil {
 		t.ruleset, t.staleSince = live, time.Time{}
 		t.warnings.print(t.s, warnings)

@@ -6,7 +6,9 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
@@ -105,5 +107,41 @@ func TestTracePrintsEachConnectionOnceDespiteForeignNFTrace(t *testing.T) {
 				t.Errorf("got %s\nwant %q, and no difference to report", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestTraceOfASetWhoseElementsExpire traces connections before and after an element of a set
+// expires, of which the kernel notifies nobody.
+func TestTraceOfASetWhoseElementsExpire(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	within(t, pair.Pod, "nft", `table ip t {
+		set s { type inet_service; flags timeout; elements = { 7001 timeout 3s }; }
+		chain out { type filter hook output priority 0; tcp dport @s counter; }
+	}`)
+	answerAt(t, pair.Neighbor, ":7001")
+	lines, _ := startTrace(t, pair.Pod, "-v", "--count", "3")
+	for range 2 { // the trace reads the rules again after the first packet
+		exchange(t, pair.Pod, "10.9.9.9:7001")
+		for lines.Scan() && !strings.Contains(lines.Text(), "connected by") {
+		}
+	}
+	for {
+		read, err := nft.ReadAll(pair.Pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(read.String(), "7001") {
+			break // the element has expired
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	exchange(t, pair.Pod, "10.9.9.9:7001")
+	var text strings.Builder
+	for lines.Scan() {
+		fmt.Fprintln(&text, lines.Text())
+	}
+	if got := text.String(); strings.Contains(got, "please report") ||
+		strings.Count(got, "not compared with the model") == 0 {
+		t.Errorf("got %s\nwant packets that are not compared, and no difference to report", got)
 	}
 }
