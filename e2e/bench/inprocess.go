@@ -43,7 +43,10 @@ func inProcessRows() []Row {
 		rows = append(rows, Row{
 			ID: c.id, Topic: topic, Name: excludedPrefixes(c.prefixes),
 			RoundsFactor: c.roundsFactor, Goals: goals, Plotted: report.Wall,
-			Candidates: []Candidate{rawCandidate(s), coldCandidate(s), cachedCandidate(s)},
+			Candidates: []Candidate{
+				rawWriter.candidate(s, timedPodTask), coldWriter.candidate(s, timedPodTask),
+				cachedWriter.candidate(s, timedPodTask),
+			},
 		})
 	}
 	rows[0].Note = "The parameters describe an injected dual-stack pod with DNS capture. " +
@@ -85,62 +88,58 @@ func podTask(
 	return task, nil
 }
 
-// timedPodTask returns a task that runs do in a new pod.
-func timedPodTask(do func(*netns.NS) error) (Task, error) {
+// timedPodTask returns a task that writes the rules of a new pod.
+func timedPodTask(apply applier) (Task, error) {
 	return podTask(nil, func(ns *netns.NS) (Task, error) {
-		return timed(func() error { return do(ns) }), nil
+		return timed(func() error { return apply(ns) }), nil
 	})
 }
 
-// rawCandidate returns the candidate for the lower bound: it only sends netlink messages that were
-// encoded before.
-func rawCandidate(s Sidecar) Candidate {
-	var raw rawNetlink
+// An applier writes the rules of a pod into its namespace.
+type applier = func(*netns.NS) error
+
+// A writer writes the rules of pods in this process.
+type writer struct {
+	name string
+	kind report.Kind
+	// newApplier does the work that is not measured.
+	newApplier func(rules.Redirect) (applier, error)
+}
+
+var (
+	// rawWriter is the lower bound: it only sends netlink messages that were encoded before.
+	rawWriter = writer{rawName, report.Floor, func(r rules.Redirect) (applier, error) {
+		raw, err := newRawNetlink(rules.MustCompile(r))
+		return raw.apply, err
+	}}
+	// coldWriter compiles, encodes and applies Sluice's rules.
+	coldWriter = writer{coldName, report.Sluice, func(r rules.Redirect) (applier, error) {
+		return func(ns *netns.NS) error {
+			return requireCreated(nft.Apply(ns, rules.MustCompile(r)))
+		}, nil
+	}}
+	// cachedWriter applies Sluice's rules, which were compiled and encoded before.
+	cachedWriter = writer{cachedName, report.Sluice, func(r rules.Redirect) (applier, error) {
+		p, err := nft.Prepare(rules.MustCompile(r))
+		return func(ns *netns.NS) error {
+			return requireCreated(p.Apply(ns, nft.ApplyOptions{}))
+		}, err
+	}}
+)
+
+// candidate returns a candidate whose tasks newTask creates.
+func (w writer) candidate(s Sidecar, newTask func(applier) (Task, error)) Candidate {
+	var apply applier
 	return Candidate{
-		Name: rawName, Kind: report.Floor,
-		Open: func() (func(), error) {
-			rs, err := s.Compile()
+		Name: w.name, Kind: w.kind,
+		Open: func() (end func(), err error) {
+			r, err := s.Redirect()
 			if err == nil {
-				raw, err = newRawNetlink(rs)
+				apply, err = w.newApplier(r)
 			}
-			return func() { raw = rawNetlink{} }, err
+			return func() { apply = nil }, err
 		},
-		Prepare: func() (Task, error) { return timedPodTask(raw.apply) },
-	}
-}
-
-// coldCandidate returns the candidate that compiles, encodes and applies Sluice's rules.
-func coldCandidate(s Sidecar) Candidate {
-	var r rules.Redirect
-	return Candidate{
-		Name: coldName, Kind: report.Sluice,
-		Open: func() (end func(), err error) {
-			r, err = s.Redirect()
-			return func() {}, err
-		},
-		Prepare: func() (Task, error) {
-			return timedPodTask(func(ns *netns.NS) error {
-				return requireCreated(nft.Apply(ns, rules.MustCompile(r)))
-			})
-		},
-	}
-}
-
-// cachedCandidate returns the candidate that applies Sluice's rules, which were compiled and
-// encoded before.
-func cachedCandidate(s Sidecar) Candidate {
-	var p *nft.Prepared
-	return Candidate{
-		Name: cachedName, Kind: report.Sluice,
-		Open: func() (end func(), err error) {
-			p, err = s.prepare()
-			return func() { p = nil }, err
-		},
-		Prepare: func() (Task, error) {
-			return timedPodTask(func(ns *netns.NS) error {
-				return requireCreated(p.Apply(ns, nft.ApplyOptions{}))
-			})
-		},
+		Prepare: func() (Task, error) { return newTask(apply) },
 	}
 }
 

@@ -36,7 +36,7 @@ func reapplyRows(t Tools) []Row {
 	rows := []Row{row}
 	for _, n := range []int{1000, 10_000} {
 		s := Sidecar{IPv4Prefixes: n, IPv6Prefixes: n}
-		first := coldCandidate(s)
+		first := coldWriter.candidate(s, timedPodTask)
 		first.Name = "Sluice in process, first application"
 		rows = append(rows, Row{
 			ID: fmt.Sprint("again-", n), Topic: topic, Name: excludedPrefixes(n), RoundsFactor: 1,

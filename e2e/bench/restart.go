@@ -8,35 +8,15 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
-	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // restartPods is the number of pods of the node.
 const restartPods = 250
 
-// An applier writes the rules of a pod into its namespace.
-type applier = func(*netns.NS) error
-
 // restartRows returns the row that programs all pods of a node in one process.
 func restartRows() []Row {
 	s := Sidecar{}
-	cold := nodeCandidate(coldName, report.Sluice, s, func(r rules.Redirect) (applier, error) {
-		return func(ns *netns.NS) error {
-			return requireCreated(nft.Apply(ns, rules.MustCompile(r)))
-		}, nil
-	})
-	cached := nodeCandidate(cachedName, report.Sluice, s, func(r rules.Redirect) (applier, error) {
-		p, err := nft.Prepare(rules.MustCompile(r))
-		return func(ns *netns.NS) error {
-			return requireCreated(p.Apply(ns, nft.ApplyOptions{}))
-		}, err
-	})
-	floor := nodeCandidate(rawName, report.Floor, s, func(r rules.Redirect) (applier, error) {
-		raw, err := newRawNetlink(rules.MustCompile(r))
-		return raw.apply, err
-	})
 	return []Row{{
 		ID: "restart", Topic: "Node restart",
 		Name:         fmt.Sprintf("%d new pods, one goroutine per core", restartPods),
@@ -48,46 +28,33 @@ func restartRows() []Row {
 			{Entry: coldName, Quantity: report.Wall, Others: []string{rawName}, Factor: 1.5},
 			{Entry: coldName, Quantity: report.Kept, Limit: 100e3},
 		},
-		Candidates: []Candidate{cold, cached, floor},
+		Candidates: []Candidate{
+			coldWriter.candidate(s, nodeTask), cachedWriter.candidate(s, nodeTask),
+			rawWriter.candidate(s, nodeTask),
+		},
 	}}
 }
 
-// nodeCandidate returns a candidate that programs all pods of a node with the applier from
-// newApplier.
-func nodeCandidate(
-	name string, kind report.Kind, s Sidecar, newApplier func(rules.Redirect) (applier, error),
-) Candidate {
-	var apply applier
-	return Candidate{
-		Name: name, Kind: kind,
-		Open: func() (func(), error) {
-			r, err := s.Redirect()
-			if err == nil {
-				apply, err = newApplier(r)
-			}
-			return func() {}, err
-		},
-		Prepare: func() (Task, error) {
-			pods := make([]*netns.NS, restartPods)
-			undo := func() {
-				for _, ns := range pods {
-					_ = ns.Close()
-				}
-			}
-			for i := range pods {
-				var err error
-				if pods[i], err = NewPod(); err != nil {
-					undo()
-					return Task{}, err
-				}
-			}
-			return Task{
-				Do:    func() (Sample, error) { return programAll(pods, apply) },
-				Check: func() error { return checkRedirected(pods[restartPods-1], true) },
-				Undo:  undo,
-			}, nil
-		},
+// nodeTask returns a task that writes the rules of all pods of a node.
+func nodeTask(apply applier) (Task, error) {
+	pods := make([]*netns.NS, restartPods)
+	undo := func() {
+		for _, ns := range pods {
+			_ = ns.Close()
+		}
 	}
+	for i := range pods {
+		var err error
+		if pods[i], err = NewPod(); err != nil {
+			undo()
+			return Task{}, err
+		}
+	}
+	return Task{
+		Do:    func() (Sample, error) { return programAll(pods, apply) },
+		Check: func() error { return checkRedirected(pods[restartPods-1], true) },
+		Undo:  undo,
+	}, nil
 }
 
 // programAll programs the pods with one goroutine for each core.

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/e2e/istio"
-	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -72,13 +71,4 @@ func (s Sidecar) Compile() (rules.Ruleset, error) {
 		return rules.Ruleset{}, err
 	}
 	return rules.Compile(r)
-}
-
-// prepare returns the ruleset prepared for many pods.
-func (s Sidecar) prepare() (*nft.Prepared, error) {
-	rs, err := s.Compile()
-	if err != nil {
-		return nil, err
-	}
-	return nft.Prepare(rs)
 }
