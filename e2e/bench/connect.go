@@ -23,7 +23,7 @@ func connectRows(t Tools) []Row {
 		Plotted: report.Rate,
 		Note: "The excluded prefixes are IPv4 prefixes that contain none of the destinations. " +
 			"Without rules, the client connects to the listener directly.",
-		Candidates: []Candidate{t.connectCandidate("no rules", report.Floor, nil, Sidecar{}, nil)},
+		Candidates: []Candidate{t.connectCandidate("no rules", report.Floor, podSetup{})},
 	}
 	sizes := []int{0, 1000, 10_000}
 	entryName := func(p installer, prefixes int) string {
@@ -33,8 +33,9 @@ func connectRows(t Tools) []Row {
 	sluice.name = "Sluice"
 	for _, p := range []installer{sluice, istioLegacy, istioNative} {
 		for _, n := range sizes {
+			setup := podSetup{writer: &p, sidecar: Sidecar{IPv4Prefixes: n}}
 			row.Candidates = append(row.Candidates,
-				t.connectCandidate(entryName(p, n), p.kind, &p, Sidecar{IPv4Prefixes: n}, nil))
+				t.connectCandidate(entryName(p, n), p.kind, setup))
 		}
 	}
 	// Two measurements of the same rules differ by one or two percent.
@@ -54,16 +55,40 @@ func connectRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// connectCandidate returns a candidate that opens connections in the same pod in all rounds. Before
-// all rounds, p writes the pod's rules; if p is nil, the pod has no rules. background runs in the
-// pod during all rounds; it may be nil.
-func (t Tools) connectCandidate(
-	name string, kind report.Kind, p *installer, s Sidecar, background backgroundProgram,
-) Candidate {
+// A podSetup describes a pod that stays the same in all rounds.
+type podSetup struct {
+	writer     *installer // writes the pod's rules before all rounds; if nil, the pod has no rules
+	sidecar    Sidecar
+	background backgroundProgram // runs in the pod during all rounds; may be nil
+}
+
+// open sets up a pod, and returns a function that ends the background program and closes the pod.
+// If open fails, it closes the pod.
+func (p podSetup) open(
+	t Tools, ns *netns.NS, closePod func() error,
+) (end func(), err error) {
+	if p.writer != nil {
+		err = p.writer.run(t, ns, p.sidecar)
+	}
+	stop := func() {}
+	if err == nil && p.background != nil {
+		stop, err = p.background(ns)
+	}
+	if err != nil {
+		return nil, errors.Join(err, closePod())
+	}
+	return func() {
+		stop()
+		_ = closePod()
+	}, nil
+}
+
+// connectCandidate returns a candidate that opens connections in the same pod in all rounds.
+func (t Tools) connectCandidate(name string, kind report.Kind, setup podSetup) Candidate {
 	const connections = 500
 	var l *proxyListener
 	to := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
-	if p == nil {
+	if setup.writer == nil {
 		to = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
 	}
 	return Candidate{
@@ -72,19 +97,7 @@ func (t Tools) connectCandidate(
 			if l, err = listenInPod(); err != nil {
 				return nil, err
 			}
-			if p != nil {
-				if err := p.run(t, l.ns, s); err != nil {
-					return nil, errors.Join(err, l.close())
-				}
-			}
-			stop, err := background.start(l.ns)
-			if err != nil {
-				return nil, errors.Join(err, l.close())
-			}
-			return func() {
-				stop()
-				_ = l.close()
-			}, nil
+			return setup.open(t, l.ns, l.close)
 		},
 		Prepare: func() (Task, error) {
 			return Task{Do: func() (s Sample, err error) {

@@ -40,7 +40,9 @@ func traceRows(t Tools) []Row {
 			"the cores with the connections, and print to /dev/null. rules trace traces at most " +
 			"1000 packets per second at each hook; nft monitor trace traces the first packet of " +
 			"every connection.",
-		Candidates: []Candidate{t.connectCandidate(name, report.Floor, &sluice, Sidecar{}, nil)},
+		Candidates: []Candidate{
+			t.connectCandidate(name, report.Floor, podSetup{writer: &sluice}),
+		},
 	}
 	packets := Row{
 		ID: "trace-packets", Topic: "Live trace", RoundsFactor: 5, Plotted: report.Rate,
@@ -48,16 +50,19 @@ func traceRows(t Tools) []Row {
 		Note: "Measured like the packets of established flows above, per second of CPU time of the " +
 			"sender.",
 		Candidates: []Candidate{
-			t.sendCandidate(name, report.Floor, &sluice, Sidecar{WithoutDNS: true}, nil),
+			t.sendCandidate(name, report.Floor,
+				podSetup{writer: &sluice, sidecar: Sidecar{WithoutDNS: true}}),
 		},
 	}
 	for _, tracer := range tracers {
 		connect.Candidates = append(connect.Candidates,
-			t.connectCandidate(tracer.name, tracer.kind, &sluice, Sidecar{},
-				tracer.backgroundProgram))
+			t.connectCandidate(tracer.name, tracer.kind,
+				podSetup{writer: &sluice, background: tracer.backgroundProgram}))
 		packets.Candidates = append(packets.Candidates,
-			t.sendCandidate(tracer.name, tracer.kind, &sluice, Sidecar{WithoutDNS: true},
-				tracer.backgroundProgram))
+			t.sendCandidate(tracer.name, tracer.kind, podSetup{
+				writer: &sluice, sidecar: Sidecar{WithoutDNS: true},
+				background: tracer.backgroundProgram,
+			}))
 	}
 	return []Row{connect, packets}
 }
@@ -65,14 +70,6 @@ func traceRows(t Tools) []Row {
 // A backgroundProgram starts a program that runs in the namespace while a row is measured, and
 // returns a function that ends it.
 type backgroundProgram func(ns *netns.NS) (end func(), err error)
-
-// start starts the program. A nil backgroundProgram starts nothing.
-func (b backgroundProgram) start(ns *netns.NS) (end func(), err error) {
-	if b == nil {
-		return func() {}, nil
-	}
-	return b(ns)
-}
 
 // rulesTrace returns the program rules trace with the flags.
 func (t Tools) rulesTrace(flags ...string) backgroundProgram {

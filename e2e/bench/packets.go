@@ -51,51 +51,34 @@ func packetRows(t Tools) []Row {
 			},
 		},
 		Candidates: []Candidate{
-			t.sendCandidate("no rules", report.Floor, nil, Sidecar{}, nil),
-			t.sendCandidate(untracked.name, untracked.kind, &untracked, Sidecar{}, nil),
-			t.sendCandidate(tracked.name, tracked.kind, &tracked, Sidecar{}, nil),
+			t.sendCandidate("no rules", report.Floor, podSetup{}),
+			t.sendCandidate(untracked.name, untracked.kind, podSetup{writer: &untracked}),
+			t.sendCandidate(tracked.name, tracked.kind, podSetup{writer: &tracked}),
 		},
 	}
 	sluice := rulesApply
 	sluice.name = plain
 	for _, p := range []installer{sluice, istioLegacy, istioNative} {
 		row.Candidates = append(row.Candidates,
-			t.sendCandidate(p.name, p.kind, &p, Sidecar{WithoutDNS: true}, nil),
-			t.sendCandidate(p.name+", DNS captured", p.kind, &p, Sidecar{}, nil))
+			t.sendCandidate(p.name, p.kind,
+				podSetup{writer: &p, sidecar: Sidecar{WithoutDNS: true}}),
+			t.sendCandidate(p.name+", DNS captured", p.kind, podSetup{writer: &p}))
 	}
 	return []Row{row}
 }
 
 // sendCandidate returns a candidate that sends datagrams in the same pod in all rounds. Each round
-// uses new sockets, because the memory addresses of sockets affect the result. Before all
-// rounds, p writes the pod's rules; if p is nil, the pod has no rules. background runs in the pod
-// during all rounds; it may be nil.
-func (t Tools) sendCandidate(
-	name string, kind report.Kind, p *installer, s Sidecar, background backgroundProgram,
-) Candidate {
+// uses new sockets, because the memory addresses of sockets affect the result.
+func (t Tools) sendCandidate(name string, kind report.Kind, setup podSetup) Candidate {
 	const datagrams = 5000
 	var pod *netns.NS
 	return Candidate{
 		Name: name, Kind: kind,
-		Open: func() (func(), error) {
-			ns, err := NewPod()
-			if err != nil {
+		Open: func() (end func(), err error) {
+			if pod, err = NewPod(); err != nil {
 				return nil, err
 			}
-			if p != nil {
-				if err := p.run(t, ns, s); err != nil {
-					return nil, errors.Join(err, ns.Close())
-				}
-			}
-			stop, err := background.start(ns)
-			if err != nil {
-				return nil, errors.Join(err, ns.Close())
-			}
-			pod = ns
-			return func() {
-				stop()
-				_ = ns.Close()
-			}, nil
+			return setup.open(t, pod, pod.Close)
 		},
 		Prepare: func() (Task, error) {
 			f, err := newTraffic(pod)
