@@ -161,26 +161,36 @@ func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced || s.hasOwnedTable {
 		return false
 	}
-	current, err := xtables.DigestTables(ns)
+	isValid := false
+	err := ns.Do(func() error { // one change of the namespace for all reads
+		isValid = s.isValidHere()
+		return nil
+	})
+	return err == nil && isValid
+}
+
+// isValidHere is like [Snapshot.IsValid] for the namespace of the thread.
+func (s *Snapshot) isValidHere() bool {
+	current, err := xtables.DigestTables(nil)
 	if err != nil || current != s.legacy {
 		return false
 	}
-	routes, err := route.OverLoopback(ns)
+	routes, err := route.OverLoopback(nil)
 	if err != nil || !slices.Equal(routes.Encapsulating, s.routes.Encapsulating) ||
 		s.dependsOnRoutes && !slices.Equal(routes.OverLoopback, s.routes.OverLoopback) {
 		return false
 	}
 	if s.dependsOnAddresses {
-		if addresses, err := route.AllAddresses(ns); err != nil ||
+		if addresses, err := route.AllAddresses(nil); err != nil ||
 			!slices.Equal(addresses, s.addresses) {
 			return false
 		}
 	}
-	undelivered, err := route.UndeliveredLoopback(ns)
+	undelivered, err := route.UndeliveredLoopback(nil)
 	if err != nil || !slices.Equal(undelivered, s.undelivered) {
 		return false
 	}
-	loopback, err := route.LoopbackName(ns)
+	loopback, err := route.LoopbackName(nil)
 	return err == nil && loopback == s.loopback
 }
 
