@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
-	// When one function ends, Run returns.
+	// When one of the functions in the background ends, Run returns.
 	err := o.start(ctx, func(f func() error) { background.Go(func() { cancel(f()) }) })
 	if err != nil {
 		return err

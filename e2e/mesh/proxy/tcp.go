@@ -21,7 +21,7 @@ type tcpProxy struct {
 	transparent bool
 }
 
-// serve accepts connections until the listener fails.
+// serve accepts connections until the listener is closed or fails.
 func (c tcpProxy) serve(ctx context.Context, l net.Listener) error {
 	for {
 		down, err := l.Accept()
