@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -218,6 +219,24 @@ func (a TProxyDrop) String() string {
 		addr = addrText(a.Addr)
 	}
 	return fmt.Sprintf("TPROXY redirect %s:%d mark 0x%x/0x%x", addr, a.Port, a.Value, a.Mask)
+}
+
+// For returns the action with the reply that the kernel sends to packets of the family, if the
+// reply depends on the family: the default and the codes of icmpx (icmp_code_v4 and icmp_code_v6 in
+// net/netfilter/nft_reject.c).
+func (a Reject) For(f Family) Reject {
+	if a.With == "" {
+		a.With = "icmpx port-unreachable"
+	}
+	code, isBoth := strings.CutPrefix(a.With, "icmpx ")
+	if !isBoth {
+		return a
+	}
+	kind, codes := "icmp", map[string]string{"no-route": "net-unreachable"}
+	if f == IPv6 {
+		kind, codes = "icmpv6", map[string]string{"host-unreachable": "addr-unreachable"}
+	}
+	return Reject{With: kind + " " + cmp.Or(codes[code], code)}
 }
 
 // String returns the action in nft's syntax.

@@ -11,7 +11,8 @@ type Outcome struct {
 	// rules before the drop.
 	Dropped bool
 	// Rejected is the action that replies to the sender of a dropped packet, in nft's syntax, such
-	// as "reject with tcp reset"; empty if there is no reply.
+	// as "reject with tcp reset"; empty if there is no reply. Its ICMP errors are those of the
+	// packet's family.
 	Rejected string
 	// Redirect is the local port to which the connection is redirected; 0 for none. If RedirectLast
 	// is not 0, the kernel selects a port from Redirect to RedirectLast.

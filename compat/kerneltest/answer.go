@@ -24,30 +24,13 @@ var icmpCodes = map[string]string{
 	"icmpv6 reject-route":     "ipv6-icmp 1/6",
 }
 
-// icmpxCodes contains the ICMP errors of each family, by the name that nft's "reject with icmpx"
-// uses for both families.
-var icmpxCodes = map[string]map[rules.Family]string{
-	"no-route":         {rules.IPv4: "icmp 3/0", rules.IPv6: "ipv6-icmp 1/0"},
-	"port-unreachable": {rules.IPv4: "icmp 3/3", rules.IPv6: "ipv6-icmp 1/4"},
-	"host-unreachable": {rules.IPv4: "icmp 3/1", rules.IPv6: "ipv6-icmp 1/3"},
-	"admin-prohibited": {rules.IPv4: "icmp 3/13", rules.IPv6: "ipv6-icmp 1/1"},
-}
-
 // mayHaveAnswer reports whether the answer may be the kernel's answer to a packet with the outcome.
 // An empty answer means that the kernel did not answer.
 func mayHaveAnswer(p *rules.Packet, outcome rules.Outcome, answer string) bool {
 	rejectWith := strings.TrimPrefix(outcome.Rejected, "reject with ")
-	icmpxName, isICMPX := strings.CutPrefix(rejectWith, "icmpx ")
-	var expected string
-	switch {
-	case outcome.Rejected == "reject":
-		expected = icmpxCodes["port-unreachable"][p.Family()]
-	case rejectWith == "tcp reset":
+	expected := icmpCodes[rejectWith]
+	if rejectWith == "tcp reset" {
 		expected = rejectWith
-	case isICMPX:
-		expected = icmpxCodes[icmpxName][p.Family()]
-	default:
-		expected = icmpCodes[rejectWith]
 	}
 	if answer == "" && expected != "" {
 		// A translation or a changed mark may have routed the packet to lo, where the answer has no

@@ -74,6 +74,22 @@ func statementFacts() (list factList) {
 				p.Flags, p.State = rules.RST, rules.Invalid
 			}), "dropped")
 	}
+	for rejectWith, want := range map[string][2]string{
+		"":                             {"icmp 3/3", "ipv6-icmp 1/4"},
+		" with icmpx port-unreachable": {"icmp 3/3", "ipv6-icmp 1/4"},
+		" with icmpx no-route":         {"icmp 3/0", "ipv6-icmp 1/0"},
+		" with icmpx host-unreachable": {"icmp 3/1", "ipv6-icmp 1/3"},
+		" with icmpx admin-prohibited": {"icmp 3/13", "ipv6-icmp 1/1"},
+	} {
+		rejecting := rulesetOf(chains(rules.Inet, []string{
+			base("filter", "output", "0"), "reject" + rejectWith,
+		}))
+		list.add("RejectCodeDependsOnFamily", "reject"+rejectWith+" of an IPv4 packet", rejecting,
+			out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"), "dropped, answered with "+want[0])
+		list.add("RejectCodeDependsOnFamily", "reject"+rejectWith+" of an IPv6 packet", rejecting,
+			out(0, rules.TCP, "[fd00:1::2]:1000", "[2001:db8::9]:80"),
+			"dropped, answered with "+want[1])
+	}
 	for _, c := range []struct {
 		source, rejectWith string
 		bound              bool

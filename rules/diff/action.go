@@ -120,7 +120,8 @@ func (e *evaluator) applyVerdict(v rules.Verdict, packets []flow) {
 	}
 }
 
-// evaluateReject drops packets and answers them. A reset is sent only for TCP (ResetAnswersTCP).
+// evaluateReject drops packets and answers them. A reset is sent only for TCP (ResetAnswersTCP), and
+// the ICMP error depends on the family of the packet (RejectCodeDependsOnFamily).
 func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 	if a.With == "tcp reset" {
 		var others []flow
@@ -130,7 +131,7 @@ func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 	for _, f := range packets {
 		unanswered, answered := e.split(f, e.hasNoAnswer(a, f))
 		e.applyVerdict(rules.Drop, []flow{unanswered})
-		answered.dropped, answered.rejected = true, a.String()
+		answered.dropped, answered.rejected = true, a.For(e.family).String()
 		e.add(&e.summary.ended, answered)
 	}
 }

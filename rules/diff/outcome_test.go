@@ -722,3 +722,37 @@ func TestLevelOfCgroup(t *testing.T) {
 		}
 	}
 }
+
+// TestRepliesOfRejectRules compares reject rules of an inet table with reject rules of ip and ip6
+// tables.
+func TestRepliesOfRejectRules(t *testing.T) {
+	table := func(f rules.Family, with string) rules.Table {
+		return rules.Table{
+			Family: f, Name: "t", Chains: []rules.Chain{
+				base(rules.Filter, rules.Output, 0, when(rules.Reject{With: with}, tcp)),
+			},
+		}
+	}
+	for _, tc := range []struct {
+		both, ipv4, ipv6 string
+		want             diff.Verdict
+	}{
+		{"", "icmp port-unreachable", "icmpv6 port-unreachable", diff.Equivalent},
+		{"icmpx port-unreachable", "icmp port-unreachable", "", diff.Equivalent},
+		{"icmpx no-route", "icmp net-unreachable", "icmpv6 no-route", diff.Equivalent},
+		{"icmpx host-unreachable", "icmp host-unreachable", "icmpv6 addr-unreachable", diff.Equivalent},
+		{"icmpx admin-prohibited", "icmp admin-prohibited", "icmpv6 admin-prohibited", diff.Equivalent},
+		{"icmpx admin-prohibited", "icmp host-prohibited", "icmpv6 admin-prohibited", diff.Different},
+		{"tcp reset", "tcp reset", "tcp reset", diff.Equivalent},
+		{"tcp reset", "tcp reset", "", diff.Different},
+	} {
+		left := rules.Ruleset{Tables: []rules.Table{table(rules.Inet, tc.both)}}
+		right := rules.Ruleset{
+			Tables: []rules.Table{table(rules.IPv4, tc.ipv4), table(rules.IPv6, tc.ipv6)},
+		}
+		r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right}, diff.Options{})
+		if got := r.StrictVerdict(); got != tc.want {
+			t.Errorf("%q | %q and %q: verdict %s, want %s", tc.both, tc.ipv4, tc.ipv6, got, tc.want)
+		}
+	}
+}
