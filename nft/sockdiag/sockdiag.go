@@ -23,10 +23,10 @@ type State uint8
 
 // States of sockets.
 const (
-	TimeWait   State = 6
-	Close      State = 7
-	Listen     State = 10
-	NewSynRecv State = 12
+	TimeWait State = 6
+	Close    State = 7
+	Listen   State = 10
+	Closing  State = 11
 )
 
 // States is a set of states: state n has the value 1<<n.
@@ -36,8 +36,9 @@ type States uint32
 const (
 	AnyState  = ^States(0)
 	Listening = States(1 << Listen)
-	// Connected contains the states of TCP sockets from SYN_SENT to LAST_ACK and CLOSING.
-	Connected = States(1<<Listen-1)&^(1<<TimeWait|1<<Close) | 1<<11
+	// Connected contains the states of TCP sockets from SYN_SENT to LAST_ACK and CLOSING. Sockets
+	// of incoming connections whose handshake is not complete have the state SYN_RECV, and no user.
+	Connected = States(1<<Listen-1)&^(1<<TimeWait|1<<Close) | 1<<Closing
 )
 
 // A Socket is a TCP or UDP socket.
@@ -92,7 +93,8 @@ const (
 // List iterates over the sockets of the protocol, TCP or UDP, with one of the states in the
 // namespace of the thread: first of IPv4, then of IPv6. An error is the last element.
 //
-// A list may lack sockets that are opened or closed during the iteration.
+// A list may lack sockets that are opened or closed during the iteration, and contain sockets that
+// have just changed to another state.
 func List(p rules.Protocol, states States) iter.Seq2[Socket, error] {
 	return func(yield func(Socket, error) bool) {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -105,8 +107,7 @@ func List(p rules.Protocol, states States) iter.Seq2[Socket, error] {
 					yield(Socket{}, fmt.Errorf("list %s sockets: %w", p, err))
 					return
 				}
-				// With SYN_RECV, the kernel also lists sockets with the state NewSynRecv.
-				if states&(1<<s.State) != 0 && !yield(s, nil) {
+				if !yield(s, nil) {
 					return
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/budgettest"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/sockdiag"
@@ -45,8 +46,8 @@ type connection struct {
 	client, server net.Conn
 }
 
-// rows are listeners and the addresses to which clients connect. The server's socket of the last one
-// is an IPv6 socket with IPv4-mapped addresses.
+// rows are listeners and the addresses to which clients connect. The server's socket of the last
+// one is an IPv6 socket with IPv4-mapped addresses.
 var rows = []struct{ listen, to string }{
 	{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {"[::]:0", "127.0.0.1"},
 }
@@ -120,6 +121,49 @@ func TestListReturnsTCPSockets(t *testing.T) {
 				t.Errorf("sockets in any state %+v, want 3", all)
 			}
 		})
+	}
+}
+
+// TestIncompleteHandshakesHaveNoUser covers a connection whose client receives no answer.
+func TestIncompleteHandshakesHaveNoUser(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Run(t, ns, `table ip t {
+		chain c { type filter hook output priority 0; tcp flags & (syn|ack) == syn|ack drop; }
+	}`, "nft", "-f", "-")
+	server := unix.SockaddrInet4{Port: 1000, Addr: [4]byte{127, 0, 0, 1}}
+	if err := ns.Do(func() error {
+		l, err := net.Listen("tcp4", "127.0.0.1:1000")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		client, err := unix.Socket(unix.AF_INET,
+			unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = unix.Close(client) })
+		if err := unix.Connect(client, &server); !errors.Is(err, unix.EINPROGRESS) {
+			t.Errorf("connect: error %v, want EINPROGRESS", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, states := range []sockdiag.States{sockdiag.Connected, sockdiag.AnyState} {
+		const synRecv = 3
+		incomplete := 0
+		for _, s := range list(t, ns, rules.TCP, states) {
+			if s.State == synRecv {
+				incomplete++
+				if s.INode != 0 || s.Local.String() != "127.0.0.1:1000" {
+					t.Errorf("%s, inode %d; want the server's address, no inode", describe(s), s.INode)
+				}
+			}
+		}
+		if incomplete != 1 {
+			t.Errorf("%d sockets with the state SYN_RECV, want 1", incomplete)
+		}
 	}
 }
 
