@@ -46,9 +46,8 @@ type Report struct {
 	// Undecided is the number of connections that were kept because it is unknown whether they
 	// bypass the proxy.
 	Undecided int
-	// Unexamined is empty if all connections were examined. Otherwise it contains the number of
-	// examined connections and the limit that was reached. It is unknown whether the others bypass
-	// the proxy.
+	// Unexamined is empty unless a limit was reached. It contains the number of examined
+	// connections and the limit. It is unknown whether the others bypass the proxy.
 	Unexamined string
 	// Example is a connection that bypasses the proxy, and UndecidedExample an undecided
 	// connection. Each is empty if there is no such connection.
@@ -109,19 +108,23 @@ func (e *ender) run() error {
 	err := e.readSockets(e.deadline)
 	switch {
 	case err == nil:
-		for _, s := range e.sockets {
-			e.ids.want(&s.Properties)
+		if len(e.gids) > 1 { // otherwise no rule depends on groups
+			for _, s := range e.sockets {
+				e.ids.want(&s.Properties)
+			}
 		}
 		if err = e.endTracked(false); err == nil {
 			err = e.endUntracked()
 		}
 	case errors.Is(err, errTooMany):
-		limits = append(limits, fmt.Sprintf("the namespace has more than %d TCP sockets", maxSockets))
+		limits = append(limits,
+			fmt.Sprintf("the namespace has more than %d TCP sockets", maxSockets))
 		e.removeSockets()
 		err = e.endTracked(true)
 	}
 	if errors.Is(err, errTime) {
-		limits, err = append(limits, fmt.Sprintf("the time limit of %s has passed", e.options.Time)), nil
+		limits = append(limits, fmt.Sprintf("the time limit of %s has passed", e.options.Time))
+		err = nil
 	}
 	if len(limits) > 0 {
 		e.report.Unexamined = fmt.Sprintf("examined connections: %d; %s",
@@ -247,7 +250,9 @@ func (e *ender) destroy(first tuple) bool {
 		if s == nil {
 			continue
 		}
-		err := sockdiag.Destroy(sockdiag.Socket{Local: at.from, Peer: at.to, Properties: s.Properties})
+		err := sockdiag.Destroy(sockdiag.Socket{
+			Local: at.from, Peer: at.to, Properties: s.Properties,
+		})
 		switch {
 		case errors.Is(err, unix.ENOENT):
 			destroyed = true

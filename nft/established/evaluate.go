@@ -129,15 +129,18 @@ func (e *evaluator) senders(h rules.Hook, s *socketInfo) []sender {
 	}
 	uids, gids, marks := e.uids, e.gids, e.markValues
 	if s != nil {
-		if uid, ok := e.ids.uid(&s.Properties); ok && len(uids) > 1 {
-			uids = []uint32{uid}
+		// A property that no rule matches has one case: its value has no effect.
+		if len(uids) > 1 {
+			if uid, ok := e.ids.uid(&s.Properties); ok {
+				uids = []uint32{uid}
+			}
 		}
-		if len(gids) > 1 { // otherwise avoid the search for the group
+		if len(gids) > 1 {
 			if gid, ok := e.ids.gid(&s.Properties); ok {
 				gids = []uint32{gid}
 			}
 		}
-		if s.HasMark && len(marks) > 1 {
+		if len(marks) > 1 && s.HasMark {
 			marks = []uint32{s.Mark}
 		}
 	}

@@ -31,8 +31,12 @@ func newOwnerIDs(ns *netns.NS, procDir string, deadline time.Time) *ownerIDs {
 	}
 }
 
-// want adds a socket whose group gid can find.
-func (o *ownerIDs) want(s *sockdiag.Properties) { o.groups.wanted[s.INode] = true }
+// want adds a socket whose group gid can find. A socket without an inode has no group.
+func (o *ownerIDs) want(s *sockdiag.Properties) {
+	if s.INode != 0 {
+		o.groups.wanted[s.INode] = true
+	}
+}
 
 // uid returns the user of a socket. ok is false if the user is unknown.
 func (o *ownerIDs) uid(s *sockdiag.Properties) (uid uint32, ok bool) {
@@ -54,9 +58,9 @@ func (o *ownerIDs) gid(s *sockdiag.Properties) (gid uint32, ok bool) {
 }
 
 // groups maps the inode numbers of the wanted sockets to their groups, which it reads from the
-// sockets' files in the node's /proc. It scans the processes of the namespace on the first lookup. If a socket is
-// missing, it scans all other processes too, because a process can pass a socket to a process of
-// another namespace. Reading the files of other processes needs CAP_SYS_PTRACE.
+// sockets' files in the node's /proc. It scans the processes of the namespace on the first lookup.
+// If a socket is missing, it scans all other processes too, because a process can pass a socket to
+// a process of another namespace. Reading the files of other processes needs CAP_SYS_PTRACE.
 type groups struct {
 	procDir string // empty if groups are unknown
 	ns      netns.ID
