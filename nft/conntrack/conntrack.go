@@ -24,7 +24,8 @@ type Entry struct {
 	// Original contains the addresses of the first packet, and Reply the addresses that conntrack
 	// expects in an answer, after NAT.
 	Original, Reply Tuple
-	// Zone is the conntrack zone; 0 is the default zone.
+	// Zone is the conntrack zone of both directions; 0 if it is the default zone or each direction
+	// has its own.
 	Zone uint16
 
 	// message is the kernel's message in the receive buffer.

@@ -32,5 +32,5 @@
 // entries while the kernel lists them, and keeps only the TCP sockets in memory, at most 131,072.
 // It then needs about 40 MiB. If the namespace has more sockets, End examines no TCP connections.
 // When [Options.Time] has passed, it examines no further connections. [Report.Unexamined] reports
-// both.
+// both. A namespace with more than 10,000 addresses is an error.
 package established

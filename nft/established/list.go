@@ -157,7 +157,7 @@ func (t *socketTable) peerOf(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// addEntry records the sockets of a connection with a conntrack entry.
+// addEntry marks the sockets of the connection as having a conntrack entry.
 func (t *socketTable) addEntry(c *conntrack.Entry) {
 	if c.Protocol != rules.TCP {
 		return

@@ -46,8 +46,8 @@ type Options struct {
 	Resolver string
 }
 
-// Run serves until ctx is done, and then returns nil. If a server cannot start or fails, Run returns
-// the error. Before it returns, Run closes its listeners.
+// Run serves until ctx is done, and then returns nil. If a server cannot start or fails, Run
+// returns the error. Before it returns, Run closes its listeners.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup

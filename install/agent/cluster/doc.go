@@ -2,8 +2,8 @@
 // node and its pods, and its events.
 //
 // It sends JSON with package apiclient. Its types contain only the required fields: linking only
-// the packages core/v1 and apps/v1 of k8s.io/api would make the agent's program 17 % larger. It does
-// not use [rest.Request], which reads replies of any size, and for whose errors
+// the packages core/v1 and apps/v1 of k8s.io/api would make the agent's program 17 % larger. It
+// does not use [rest.Request], which reads replies of any size, and for whose errors
 // [apierrors.IsNotFound] is also true after a reply 404 of a load balancer. The caller's context
 // limits all requests except later updates of events, which have their own time limit.
 //
