@@ -3,7 +3,9 @@ package proxy_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// sockets contains a network and an address of every listener.
+// sockets contains the network and the address of every socket on which the proxy listens.
 var sockets = [][2]string{
 	{"tcp4", ":15001"},
 	{"tcp6", ":15001"},
@@ -29,6 +31,34 @@ var sockets = [][2]string{
 	{"tcp6", ":15090"},
 	{"tcp4", "127.0.0.1:15053"},
 	{"tcp6", "[::1]:15053"},
+	{"udp4", "127.0.0.1:15053"},
+	{"udp6", "[::1]:15053"},
+}
+
+// listen opens a socket for connections or datagrams.
+func listen(network, address string) (io.Closer, error) {
+	if strings.HasPrefix(network, "udp") {
+		return net.ListenPacket(network, address)
+	}
+	return net.Listen(network, address)
+}
+
+// call connects to a socket of the proxy, or sends a datagram to it. The error is ECONNREFUSED if
+// the socket does not exist.
+func call(network, address string) error {
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if strings.HasPrefix(network, "udp") {
+		// The second call returns the error for the first datagram.
+		if _, err := conn.Write([]byte{0}); err != nil {
+			return err
+		}
+		_, err = conn.Write([]byte{0})
+	}
+	return err
 }
 
 // startProxy runs a proxy in the namespace. The channel receives the result of Run.
@@ -40,12 +70,12 @@ func startProxy(ctx context.Context, ns *netns.NS) <-chan error {
 	return result
 }
 
-// requireUnused fails the test if a listener still exists in the namespace.
+// requireUnused fails the test if a socket still exists in the namespace.
 func requireUnused(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	for _, s := range sockets {
 		if err := ns.Do(func() error {
-			l, err := net.Listen(s[0], s[1])
+			l, err := listen(s[0], s[1])
 			if err != nil {
 				return err
 			}
@@ -63,13 +93,7 @@ func TestListenersAreClosedWhenTheContextIsDone(t *testing.T) {
 	// The proxy resets connections that are not redirected.
 	for _, s := range sockets {
 		for err := error(unix.ECONNREFUSED); errors.Is(err, unix.ECONNREFUSED); {
-			err = ns.Do(func() error {
-				conn, err := net.Dial(s[0], s[1])
-				if err == nil {
-					_ = conn.Close()
-				}
-				return err
-			})
+			err = ns.Do(func() error { return call(s[0], s[1]) })
 			select {
 			case err := <-result:
 				t.Fatalf("proxy ended early: %v", err)
@@ -87,9 +111,9 @@ func TestListenersAreClosedWhenTheContextIsDone(t *testing.T) {
 func TestListenersAreClosedWhenAPortIsInUse(t *testing.T) {
 	for _, s := range sockets {
 		ns := netnstest.New(t)
-		var other net.Listener
+		var other io.Closer
 		if err := ns.Do(func() (err error) {
-			other, err = net.Listen(s[0], s[1])
+			other, err = listen(s[0], s[1])
 			return err
 		}); err != nil {
 			t.Fatal(err)
