@@ -11,8 +11,8 @@
 //
 //   - Names of users and services, and the names that nft lists for the indexes of interfaces (iif,
 //     oif) other than lo.
-//   - Sets that rules change and whose elements expire, in the output of nft -s, which does not show
-//     when they expire.
+//   - Sets that rules change and whose elements expire, in the output of nft -s, which does not
+//     show when they expire.
 //   - Sets without elements, if no named set has elements, as in the output of nft -t.
 //   - "tproxy to" without a port in text, which nft also prints if the port is a value of a map.
 //   - Hours and dates, which depend on the time zone.
@@ -21,12 +21,12 @@
 //   - Concatenations of a number in a part of a byte, such as tcp doff or ip version, in an
 //     anonymous set, for which nft lists wrong values.
 //   - In an inet table, the condition "meta nfproto" of a rule with "reject with tcp reset", "ct
-//     protocol", "meta l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. The rules
-//     with l4proto are undecided for packets of the family to which the protocol does not belong,
-//     the others for all packets.
-//   - The condition on the protocol before a condition on an option of TCP, which nft does not list:
-//     "ip protocol" and "ip6 nexthdr" in an inet table, unless the rule has another condition on the
-//     family, and "meta l4proto" before the condition that the option is missing.
+//     protocol", "meta l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. The
+//     rules with l4proto are undecided for packets of the family to which the protocol does not
+//     belong, the others for all packets.
+//   - The condition on the protocol before a condition on an option of TCP, which nft does not
+//     list: "ip protocol" and "ip6 nexthdr", unless the table or another condition limits the rule
+//     to IPv4, and "meta l4proto" before the condition that the option is missing.
 //
 // In a set, nft lists the interface name "a*" in the same way as all names that begin with "a". The
 // package reads it as all these names. In JSON nft lists the index 0 in the same way as an
@@ -39,14 +39,15 @@
 //   - A comparison of ct label with a set.
 //   - "ct l3proto", "ct protocol", "ether type" and "meta iiftype" before a condition on a header,
 //     "meta nfproto" before an omitted "ct protocol", and "ct l3proto" before "meta l4proto". For
-//     example, in an inet table nft lists "meta nfproto ipv4 ct protocol tcp th dport 80" in the same
-//     way as "tcp dport 80".
+//     example, in an inet table nft lists "meta nfproto ipv4 ct protocol tcp th dport 80" in the
+//     same way as "tcp dport 80".
 //   - "ip protocol tcp" before "tcp option maxseg size set" in an inet table.
 //   - Conditions with which a rule matches no packet, such as the first one of "meta l4proto
 //     ipv6-icmp meta l4proto { tcp, udp } th sport { 1, 2 }".
 //
 // In an inet table nft lists "meta l4proto ipv6-icmp icmpv6 type 128" in the same way as "icmpv6
-// type 128", which does not match IPv4 packets. The package reads the latter, and likewise for icmp.
+// type 128", which does not match IPv4 packets. The package reads the latter, and likewise for
+// icmp.
 //
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
 // iptables-nft. Text does not show where a name ends: a comment, a log prefix, or the name of an

@@ -102,13 +102,13 @@ func isAmbiguous(family, form, rule string) bool {
 	return strings.HasSuffix(form, "-n") && strings.Contains(rule, "oif exists") ||
 		form != "nft -j" && strings.HasPrefix(rule, "meta l4proto udp tproxy") ||
 		strings.HasPrefix(rule, "tcp option") && strings.Contains(rule, "missing") ||
+		family != "ip" && isOptionCondition.MatchString(rule) ||
 		family == "inet" && (strings.Contains(rule, "with tcp reset") ||
-			rule == "meta l4proto icmp drop" || isOptionCondition.MatchString(rule))
+			rule == "meta l4proto icmp drop")
 }
 
-// isOptionCondition matches rules with a condition on an option of TCP and without one on the
-// family.
-var isOptionCondition = regexp.MustCompile("^tcp option [a-z-]+ .*drop")
+// isOptionCondition matches rules with a condition on an option of TCP and without one on IPv4.
+var isOptionCondition = regexp.MustCompile("^(tcp dport 80 )?tcp option [a-z-]+ .*drop")
 
 // eachChain calls do with each chain of the kernel and the same chain read from listings. If a
 // chain is missing, it fails the test.

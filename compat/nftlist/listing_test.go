@@ -106,7 +106,7 @@ var knownRules = []string{
 	"udp length 5-8 drop",
 	"tcp window < 100 drop",
 	"meta nfproto ipv4 tcp option maxseg exists drop",
-	"meta nfproto ipv6 tcp option maxseg size > 500 drop",
+	"meta nfproto ipv4 tcp option maxseg size > 500 drop",
 	"udp dport 4789 @ih,32,24 0x1001 meta mark set 5",
 	"ct label 5 drop",
 	"ct label set 5",
@@ -151,6 +151,14 @@ var listedAlike = [][]string{
 		"tcp option maxseg exists drop", "ip protocol tcp tcp option maxseg exists drop",
 		"ip6 nexthdr tcp tcp option maxseg exists drop",
 		"ct protocol tcp tcp option maxseg exists drop",
+	},
+	{
+		"meta nfproto ipv6 tcp option maxseg exists drop",
+		"meta nfproto ipv6 meta l4proto tcp tcp option maxseg exists drop",
+	},
+	{
+		"ip6 daddr ::1 tcp option maxseg exists drop",
+		"ip6 daddr ::1 ip6 nexthdr tcp tcp option maxseg exists drop",
 	},
 	{
 		"tcp option maxseg size 5 drop", "ip protocol tcp tcp option maxseg size 5 drop",
