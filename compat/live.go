@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/bridge"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -74,6 +75,9 @@ type Live struct {
 	UndeliveredLoopback, PrecedingLocal []route.Description
 	// Addresses are the addresses of all interfaces.
 	Addresses []netip.Addr
+	// BridgePorts are the ports of bridges whose packets traverse the hooks of IP inside the bridge
+	// ([bridge.FilteredPorts]).
+	BridgePorts []bridge.Port
 	// LoopbackName is the name of the loopback interface. If it is not lo, rules that match the
 	// interface lo do not match packets of the loopback interface.
 	LoopbackName string
@@ -171,6 +175,9 @@ func readUnchanged(ns *netns.NS, origin Origin, o nft.ReadOptions) (Live, error)
 				return Live{}, err
 			}
 			if live.Addresses, err = route.AllAddresses(ns); err != nil {
+				return Live{}, err
+			}
+			if live.BridgePorts, err = bridge.FilteredPorts(ns); err != nil {
 				return Live{}, err
 			}
 			live.HasOwnedTable = found.HasOwnedTable

@@ -30,12 +30,12 @@ type Trace struct {
 	// route uses the input interface, and that there is no such socket. Each text is a property and
 	// its value: "the route to the source uses the input interface: yes".
 	Assumed []string
-	// Delivery is what routing does to a packet that tproxy assigned to a listener
+	// Delivery is what routing, or a bridge, does to a packet that tproxy assigned to a listener
 	// (Outcome.TProxy).
 	Delivery Delivery
 }
 
-// A Delivery is what routing does to a packet that tproxy assigned to a listener. The listener
+// A Delivery is what routing, or a bridge, does to a packet that tproxy assigned to a listener. The listener
 // receives the packet only if routing delivers it to this host: its destination is a local address,
 // or a policy route selects its mark. Otherwise the kernel drops the packet.
 type Delivery uint8
@@ -45,6 +45,9 @@ const (
 	DeliveryUnknown Delivery = iota // the routes are not known, or tproxy assigned no packet
 	Delivered
 	NotDelivered
+	// RemovedByBridge means that tproxy assigns the packet inside a bridge, and that the kernel
+	// removes the assignment when the bridge passes the packet to its own interface.
+	RemovedByBridge
 )
 
 // A Pass is the traversal of a hook.

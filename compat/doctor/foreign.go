@@ -1,6 +1,11 @@
 package doctor
 
-import "github.com/sluice-mesh/sluice/compat/foreign"
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft/bridge"
+)
 
 // checkForeignEffect reports the foreign rules that make captured traffic bypass the proxy.
 func (d *diagnosis) checkForeignEffect() {
@@ -14,6 +19,12 @@ func (d *diagnosis) checkForeignEffect() {
 		d.add("rules", Problem, "more classes of packets bypass the proxy than are listed", "")
 	}
 	for _, text := range d.Foreign.Unknown {
+		if text == d.Foreign.Bridges {
+			d.add("rules", Problem, text, fmt.Sprintf("set %s and %s to 0 in the namespace, and remove these "+
+				"options of the bridges, or choose the interception mode REDIRECT", bridge.SysctlIPv4,
+				bridge.SysctlIPv6))
+			continue
+		}
 		d.add("rules", Warning, text,
 			"check the effect on captured traffic: whether it bypasses the proxy cannot be decided")
 	}

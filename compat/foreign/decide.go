@@ -36,14 +36,21 @@ type Effect struct {
 	// have other routes than the local ones. This is also so while a runtime removes a sandbox,
 	// because it disables the loopback interface first.
 	LoopbackMissing bool `json:"-"`
+	// Bridges is the reason in Unknown about ports of bridges, or empty.
+	Bridges string `json:"-"`
 }
 
 // newEffect returns an effect with the reasons that make the effect on packets unknown, whatever
 // the rules are.
 func newEffect(live *compat.Live, desired *rules.Ruleset) Effect {
 	reasons, delivery := unknownEffects(live, desired), unknownDelivery(live, desired)
+	bridges := unknownBridges(live, desired)
+	if bridges != "" {
+		reasons = append(reasons, bridges)
+	}
 	return Effect{
 		Bypasses: []Bypass{}, Unknown: append(reasons, delivery...),
+		Bridges:         bridges,
 		LoopbackMissing: len(reasons) == 0 && len(delivery) > 0 && isLoopbackMissing(live),
 	}
 }

@@ -15,16 +15,7 @@ import (
 // the proxy. [diff.Bypass] does not evaluate expected connections, because the desired ruleset has
 // none.
 func unknownExpectations(live *compat.Live, desired *rules.Ruleset) []string {
-	isTProxy := false
-	for _, c := range desired.AllChains() {
-		isTProxy = isTProxy || c.HasAction(func(a rules.Action) bool {
-			switch a.(type) {
-			case rules.TProxy, rules.TProxyDrop:
-				return true
-			}
-			return false
-		})
-	}
+	isTProxy := usesTProxy(desired)
 	var reasons []string
 	for t, c := range live.Ruleset.AllChains() {
 		for step := range stepsWith(t, c, func(a rules.Action) bool { return mayExpect(a, isTProxy) }) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/bridge"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/nft/trace"
@@ -36,6 +37,10 @@ type Snapshot struct {
 	dependsOnRoutes    bool
 	addresses          []netip.Addr
 	dependsOnAddresses bool
+	// bridgePorts are compared if dependsOnBridges is set. The agent gets no event when bridges
+	// change.
+	bridgePorts      []bridge.Port
+	dependsOnBridges bool
 }
 
 // Inspect reads all live rules of the namespace (nil: the current one), and returns the effect of
@@ -59,6 +64,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	s.routes, s.addresses = live.LoopbackRoutes, live.Addresses
 	s.dependsOnRoutes = reroutingStep(&live) != nil
 	s.dependsOnAddresses = s.dependsOnRoutes || translatesDestinations(&live)
+	s.bridgePorts, s.dependsOnBridges = live.BridgePorts, usesTProxy(&desired)
 	s.Effect = Decide(live, desired, b)
 	return s
 }
@@ -154,7 +160,8 @@ func hasSluiceChains(t rules.Table) bool {
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
 // the routes to loopback addresses, the routes that encapsulate packets, the routes over lo if
-// foreign rules may route packets again, and the addresses if foreign rules may do this or translate destinations. A snapshot is never
+// foreign rules may route packets again, the addresses if foreign rules may do this or translate
+// destinations, and the ports of bridges if the interception mode is TPROXY. A snapshot is never
 // valid if the inspection failed or used up its budget (Exhausted), or if the namespace has the
 // rules of a trace or a table that a process owns.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
@@ -183,6 +190,11 @@ func (s *Snapshot) isValidHere() bool {
 	if s.dependsOnAddresses {
 		if addresses, err := route.AllAddresses(nil); err != nil ||
 			!slices.Equal(addresses, s.addresses) {
+			return false
+		}
+	}
+	if s.dependsOnBridges {
+		if ports, err := bridge.FilteredPorts(nil); err != nil || !slices.Equal(ports, s.bridgePorts) {
 			return false
 		}
 	}

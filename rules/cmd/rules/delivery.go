@@ -1,6 +1,9 @@
 package main
 
 import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/nft/bridge"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -23,10 +26,16 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 		packet.Destination = o.DNATAddr
 	}
 	err := p.inNamespace(func(ns *netns.NS) error {
+		overBridge, err := isOverBridge(ns, arriving)
+		if err != nil {
+			return err
+		}
 		delivers, err := route.Delivers(ns, packet)
 		switch {
 		case err != nil:
 			return err
+		case delivers && overBridge:
+			trace.Delivery = rules.RemovedByBridge
 		case delivers:
 			trace.Delivery = rules.Delivered
 		default:
@@ -38,6 +47,15 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 	if err != nil && trace.Delivery == rules.DeliveryUnknown {
 		s.warn("%s: %v", arriving, err)
 	}
+}
+
+// isOverBridge reports whether the packet traverses the hooks of IP inside a bridge: rules read the
+// bridge as its interface, but the packet may state the port of the bridge.
+func isOverBridge(ns *netns.NS, p rules.Packet) (bool, error) {
+	ports, err := bridge.FilteredPorts(ns)
+	return slices.ContainsFunc(ports, func(port bridge.Port) bool {
+		return port.Filters(p.Family()) && (port.Name == p.InInterface || port.Bridge == p.InInterface)
+	}), err
 }
 
 // warnOfRoute warns if the namespace has a route for the packet through another interface than
@@ -75,6 +93,9 @@ func deliveryText(trace rules.Trace) string {
 		return "Routing delivers it to this host, so the listener receives it."
 	case trace.Delivery == rules.NotDelivered:
 		return "Routing does not deliver it to this host, so the kernel drops it."
+	case trace.Delivery == rules.RemovedByBridge:
+		return "The listener does not receive it, because it arrives at a port of a bridge: the kernel " +
+			"removes the assignment, so an application on its port receives it."
 	}
 	return "The listener receives it only if routing delivers it to this host: no policy route " +
 		"is known to select its mark, and its destination is not known to be a local address."
@@ -87,6 +108,6 @@ func deliveryName(trace rules.Trace) string {
 	}
 	return [...]string{
 		rules.DeliveryUnknown: "unknown", rules.Delivered: "delivered",
-		rules.NotDelivered: "dropped",
+		rules.NotDelivered: "dropped", rules.RemovedByBridge: "removed",
 	}[trace.Delivery]
 }

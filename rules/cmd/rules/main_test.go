@@ -83,8 +83,12 @@ func runScripts(t *testing.T, dir string) {
 
 // scriptCondition implements the condition [program:NAME], which is true if the program is
 // installed. If no test may be skipped, a missing program is an error, unlike with testscript's own
-// [exec:NAME].
+// [exec:NAME]. The condition [path:PATH] is true if the path exists.
 func scriptCondition(condition string) (bool, error) {
+	if path, ok := strings.CutPrefix(condition, "path:"); ok {
+		_, err := os.Stat(path)
+		return err == nil, nil
+	}
 	name, ok := strings.CutPrefix(condition, "program:")
 	if !ok {
 		return false, fmt.Errorf("unknown condition %q", condition)

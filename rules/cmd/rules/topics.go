@@ -146,8 +146,8 @@ explain     (Explanation, with --pod PodExplanation) packets[]: packet, outcome,
             (other possible outcomes), dependsOn[] (the conditions that select between them),
             assumed[] (properties of the host that the packet does not state, with assumed values),
             unknownAt[] (the rules with the unknown expressions that decide, as steps[]), delivery
-            (of a packet that is assigned to a transparent listener: delivered, dropped or unknown),
-            passes[]
+            (of a packet that is assigned to a transparent listener: delivered, dropped, removed, which
+            means that a bridge removes the assignment, or unknown), passes[]
             with --pod also, about the decision of the CNI plugin: pod, outcome (skip, redirect,
             ambient, undecided), reason, message, notes[]: kind, message; ruleset (a RULESET)
             outcome of a packet:
