@@ -346,7 +346,7 @@ func TestUnknownsAreComparedByTheirContents(t *testing.T) {
 func TestExpansionOfMapsIsBounded(t *testing.T) {
 	const elements, ruleCount = 1 << 15, 200
 	verdicts := &decodedSet{keyLength: 4, verdicts: map[string]attributes{}}
-	pairs := &decodedSet{keyLength: 8, hasSeveralFields: true}
+	pairs := &decodedSet{keyLength: 8, interval: true, fieldLengths: []int{4, 4}}
 	marks := &decodedSet{keyLength: 4}
 	for i := range uint32(elements) {
 		key := hostBytes(i)
@@ -402,7 +402,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		t.Errorf("the rules used %d of the budget, want at most %d", used, 4*elements)
 	}
 	large := &decodedSet{
-		keyLength: 8, hasSeveralFields: true, lists: []attributes{{}}, listedCount: maxMapElements + 1,
+		keyLength: 8, fieldLengths: []int{4, 4}, lists: []attributes{{}}, listedCount: maxMapElements + 1,
 	}
 	if _, err := large.keys(); err == nil {
 		t.Error("a set of several fields with too many elements was decoded, want an error")

@@ -19,7 +19,7 @@ func (s *decodedSet) keys() ([]keyInterval, error) {
 	}
 	keys := make([]keyInterval, 0, len(s.elements))
 	switch {
-	case s.hasSeveralFields || !s.interval:
+	case s.hasSeveralFields() || !s.interval:
 		for _, el := range s.elements {
 			last := el.key
 			if end := s.lastKeys[string(el.key)]; end != nil {
@@ -73,7 +73,8 @@ func (s *decodedSet) identity() string {
 		_, _ = h.Write(native.AppendUint32(nil, uint32(len(b))))
 		_, _ = h.Write(b)
 	}
-	fmt.Fprintf(h, "%t %t %d", s.interval, s.catchall != nil, len(s.elements))
+	fmt.Fprintf(h, "%t %t %d %d %v ",
+		s.interval, s.catchall != nil, len(s.elements), s.keyLength, s.fieldLengths)
 	writePart(s.catchall)
 	for _, el := range s.elements {
 		writePart(el.key)

@@ -63,12 +63,17 @@ func (d *ruleDecoder) decodeLookup(a attributes) error {
 	if !ok {
 		ops = append(ops, operand{noData: true})
 	}
+	if ok = ok && s != nil && s.comparesFields(ops); ok && s.hasSeveralFields() {
+		for i := range ops {
+			ops[i].length = s.fieldLengths[i]
+		}
+	}
 	switch {
 	case a.Get(unix.NFTA_LOOKUP_DREG) == nil:
 		d.addSetMatch(ops, ok, a.Number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, name, s)
 		return nil
 	case a.Number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT:
-		if !ok || s == nil {
+		if !ok {
 			return errUnsupported
 		}
 		return d.decodeVerdictMap(ops, s)
@@ -76,8 +81,8 @@ func (d *ruleDecoder) decodeLookup(a attributes) error {
 	return d.loadMapValue(ops, ok, name, s, a)
 }
 
-// addSetMatch adds the condition that the operands are, or are not, in a set. ok is false if a
-// register of the looked-up key is empty. The set is nil if it does not exist.
+// addSetMatch adds the condition that the operands are, or are not, in a set. ok is false if the
+// operands are not the fields of the keys, for example because a register is empty. The set is nil if it does not exist.
 func (d *ruleDecoder) addSetMatch(ops []operand, ok, negated bool, name string, s *decodedSet) {
 	v := values{set: s, name: name}
 	if s == nil {
@@ -120,7 +125,7 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 		return []rules.Match{rules.MatchTuple{}}, true // no packet matches
 	}
 	v.keys = keys
-	if len(ops) == 1 && !v.set.hasSeveralFields {
+	if len(ops) == 1 && !v.set.hasSeveralFields() {
 		matches, err := d.comparisonMatches(ops[0], negated, v)
 		return matches, err == nil
 	}

@@ -12,7 +12,7 @@ import (
 // thousands of elements. Therefore addrRanges calls load and sort only if the kernel has not listed
 // the elements in descending order.
 func (s *decodedSet) addrRanges() []netipx.IPRange {
-	if s.ranges != nil || s.rangesComputed || !s.interval || s.hasSeveralFields || s.isDynamic ||
+	if s.ranges != nil || s.rangesComputed || !s.interval || s.hasSeveralFields() || s.isDynamic ||
 		s.unsupportedReason != "" {
 		return s.ranges
 	}

@@ -15,9 +15,11 @@ type decodedSets map[string]*decodedSet
 
 // decodedSet is a set or a map in the kernel.
 type decodedSet struct {
-	anonymous         bool
-	interval          bool
-	hasSeveralFields  bool   // the key has several fields; each interval has a first and a last key
+	anonymous bool
+	interval  bool
+	// fieldLengths contains the lengths in bytes of the fields of an interval set whose keys have
+	// several fields. Each interval has a first and a last key. It is nil for other sets.
+	fieldLengths      []int
 	keyLength         int    // in bytes, 0 if unknown
 	dataLength        int    // of the values of a map
 	unsupportedReason string // the reason why the model cannot represent the set
@@ -59,12 +61,15 @@ func decodeSet(a attributes) *decodedSet {
 	flags := a.Number(unix.NFTA_SET_FLAGS)
 	s := &decodedSet{
 		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0,
-		hasSeveralFields: flags&nftSetConcat != 0,
-		keyLength:        int(a.Number(unix.NFTA_SET_KEY_LEN)),
-		dataLength:       int(a.Number(unix.NFTA_SET_DATA_LEN)),
-		isDynamic:        flags&unix.NFT_SET_EVAL != 0,
+		keyLength:  int(a.Number(unix.NFTA_SET_KEY_LEN)),
+		dataLength: int(a.Number(unix.NFTA_SET_DATA_LEN)),
+		isDynamic:  flags&unix.NFT_SET_EVAL != 0,
 	}
-	s.bounds = setBounds(attributes(a.Get(unix.NFTA_SET_DESC)).Number(unix.NFTA_SET_DESC_SIZE),
+	desc := attributes(a.Get(unix.NFTA_SET_DESC))
+	if s.interval {
+		s.fieldLengths = decodeFieldLengths(desc.Get(nftaSetDescConcat))
+	}
+	s.bounds = setBounds(desc.Number(unix.NFTA_SET_DESC_SIZE),
 		a.Number64(unix.NFTA_SET_TIMEOUT), a.Get(nftaSetExpr), a.Get(nftaSetExpressions))
 	s.hasLimits = affectsMatch(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
 	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL |
@@ -81,6 +86,45 @@ func decodeSet(a attributes) *decodedSet {
 		s.unsupportedReason = fmt.Sprintf("set %s with flags 0x%x", a.Text(unix.NFTA_SET_NAME), other)
 	}
 	return s
+}
+
+// decodeFieldLengths returns the lengths of the fields of a key, or nil if it has only one field.
+// The number of the lengths, not the flag NFT_SET_CONCAT, determines how the kernel compares keys:
+// not all kernels check the flag, and a set without intervals may have it, too.
+func decodeFieldLengths(list attributes) []int {
+	var lengths []int
+	list.Each(func(_ uint16, value []byte) {
+		lengths = append(lengths, int(attributes(value).Number(nftaSetFieldLen)))
+	})
+	if len(lengths) < 2 {
+		return nil
+	}
+	return lengths
+}
+
+// hasSeveralFields reports whether the set contains intervals of keys with several fields.
+func (s *decodedSet) hasSeveralFields() bool { return len(s.fieldLengths) > 0 }
+
+// comparesFields reports whether a lookup of the operands compares each of them completely with
+// one field of the keys.
+func (s *decodedSet) comparesFields(ops []operand) bool {
+	switch {
+	case s.hasSeveralFields():
+		// The length of an operand that the model cannot represent is a maximum.
+		return slices.EqualFunc(s.fieldLengths, ops, func(length int, op operand) bool {
+			return length == op.length || op.field == fieldUnknown && length <= op.length &&
+				words(length) == words(op.length)
+		})
+	case len(ops) == 1:
+		return true
+	case s.interval:
+		return false // the kernel compares keys as numbers, regardless of their fields
+	}
+	length := 0
+	for _, op := range ops {
+		length += 4 * words(op.length)
+	}
+	return length == s.keyLength
 }
 
 // setBounds returns the bounds of a set. size is the maximum number of elements, 0 for no maximum.
@@ -152,7 +196,7 @@ func (s *decodedSet) load() {
 	if s.lists == nil {
 		return
 	}
-	if (s.verdicts != nil || s.data != nil || s.hasSeveralFields) && s.listedCount > maxMapElements {
+	if (s.verdicts != nil || s.data != nil || s.hasSeveralFields()) && s.listedCount > maxMapElements {
 		s.unsupportedReason = fmt.Sprintf("%d elements", s.listedCount)
 		s.lists, s.bounds = nil, ""
 		return
@@ -217,7 +261,7 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 	case el.key == nil || catchall:
 		s.unsupportedReason = "set element without key"
 		return el, false
-	case last != nil && (!s.hasSeveralFields || len(last) != len(el.key)):
+	case last != nil && (!s.hasSeveralFields() || len(last) != len(el.key)):
 		s.unsupportedReason = "set element with a last key"
 	case last != nil:
 		if s.lastKeys == nil {

@@ -154,16 +154,18 @@ func TestNegatedSetWithASocketFieldIsNotModeled(t *testing.T) {
 	transparent := loadedField(fieldTransparentSocket, 1, "socket transparent")
 	mark, _ := metaField(unix.NFT_META_MARK)
 	for _, row := range []struct {
-		socket operand
-		key    []byte
+		socket  operand
+		key     []byte
+		lengths []int
 	}{
-		{cgroup, []byte{1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0}},
-		{transparent, []byte{1, 0, 0, 0, 5, 0, 0, 0}},
+		{cgroup, []byte{1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0}, []int{8, 4}},
+		{transparent, []byte{1, 0, 0, 0, 5, 0, 0, 0}, []int{1, 4}},
 	} {
 		for _, negated := range []bool{false, true} {
 			d := ruleDecoder{}
 			set := &decodedSet{
-				hasSeveralFields: true, keyLength: len(row.key), elements: []element{{key: row.key}},
+				interval: true, fieldLengths: row.lengths, keyLength: len(row.key),
+				elements: []element{{key: row.key}},
 			}
 			_, ok := d.setMatches([]operand{row.socket, mark}, negated, values{set: set})
 			if ok == negated {

@@ -141,7 +141,7 @@ func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 			s.size() == addrElementCount(addr.Ranges)
 	}
 	expected := newSet(m)
-	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields || !s.anonymous {
+	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields() || !s.anonymous {
 		return false // not a set that the encoder creates
 	}
 	if s.interval != expected.interval || len(s.elements) != len(expected.elements) {

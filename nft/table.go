@@ -49,9 +49,11 @@ type Shift struct {
 // A Set is a set or a map of a [Table].
 type Set struct {
 	Name string
-	// Anonymous, Interval and Concatenated are flags of the set. Concatenated means that a key has
-	// several fields, each of which may be an interval.
-	Anonymous, Interval, Concatenated bool
+	// Anonymous and Interval are flags of the set.
+	Anonymous, Interval bool
+	// FieldLengths contains the lengths in bytes of the fields of an interval set whose keys have
+	// several fields. It is nil for other sets.
+	FieldLengths []int
 	// IsDynamic reports whether the set has the flag dynamic. The elements of a set that rules of the
 	// table change are unknown even without the flag.
 	IsDynamic bool
@@ -166,7 +168,7 @@ const maxAttribute = 1<<16 - 1
 // decode returns the set as if it were read from the kernel.
 func (s *Set) decode() *decodedSet {
 	d := &decodedSet{
-		anonymous: s.Anonymous, interval: s.Interval, hasSeveralFields: s.Concatenated,
+		anonymous: s.Anonymous, interval: s.Interval, fieldLengths: s.FieldLengths,
 		isDynamic: s.IsDynamic,
 		keyLength: s.KeyLength, dataLength: s.DataLength, unsupportedReason: s.UnknownReason,
 		hasLimits: s.UnknownReason != "",

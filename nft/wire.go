@@ -18,6 +18,8 @@ const (
 	nftaChainFlags  = 10
 	nftChainBinding = 4
 
+	nftaSetDescConcat      = 2
+	nftaSetFieldLen        = 1
 	nftaSetElemKeyEnd      = 10
 	nftaSetElemExpressions = 11
 	nftaSetExpr            = 17

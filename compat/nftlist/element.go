@@ -86,12 +86,12 @@ func encodeElements(s *nft.Set, elements []json.RawMessage, keys, values []datat
 		}
 		key, ok := keyOf(element.key, keys, s.Interval)
 		if !ok || !s.Interval && !bytes.Equal(key[0], key[1]) ||
-			bytes.Compare(key[0], key[1]) > 0 && !s.Concatenated {
+			bytes.Compare(key[0], key[1]) > 0 && len(s.FieldLengths) == 0 {
 			return "set element " + string(element.key)
 		}
 		encoded.Key = key[0]
 		switch {
-		case s.Concatenated:
+		case len(s.FieldLengths) > 0:
 			encoded.Last = key[1]
 			s.Elements = append(s.Elements, encoded)
 		case s.Interval:

@@ -158,13 +158,16 @@ func unknownReason(object setObject, flags []string) string {
 	return ""
 }
 
-// setLengths sets the lengths of keys and values, and Concatenated.
+// setLengths sets the lengths of keys, of their fields and of values.
 func setLengths(s *nft.Set, keys, values []datatype) {
 	s.KeyLength = keys[0].size
 	if len(keys) > 1 {
 		s.KeyLength = 0
 		for _, t := range keys {
 			s.KeyLength += 4 * words(t.size)
+			if s.Interval {
+				s.FieldLengths = append(s.FieldLengths, t.size)
+			}
 		}
 	}
 	for _, t := range values {
@@ -176,5 +179,4 @@ func setLengths(s *nft.Set, keys, values []datatype) {
 			s.DataLength += t.size
 		}
 	}
-	s.Concatenated = s.Interval && len(keys) > 1
 }
