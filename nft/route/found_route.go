@@ -31,7 +31,7 @@ type foundRoute struct {
 	nextHopID uint32
 	// isOverLo reports whether the interface of a next hop is the loopback interface.
 	isOverLo bool
-	// encap is the type of an encapsulation of the route or of a next hop; 0: none.
+	// encap is the type of an encapsulation of the route or of a next hop; 0: none. See joinEncaps.
 	encap uint16
 	// others is the text of the fields that are not listed above, known or not.
 	others string
@@ -117,13 +117,20 @@ func decodeRoute(body []byte) (foundRoute, error) {
 		r.source = prefixOf(a.Get(unix.RTA_SRC), unspecified, body[2])
 	}
 	r.isOverLo = r.isOverLo || r.device == netns.LoopbackIndex
-	if r.nextHop.encap != 0 {
-		r.encap = r.nextHop.encap
-	}
+	r.encap = joinEncaps(r.encap, r.nextHop.encap)
 	if hasOthers {
 		r.others = otherAttributes(a)
 	}
 	return r, nil
+}
+
+// joinEncaps returns the type of encapsulation of a route whose next hops have both types. A
+// decapsulation (seg6local) is reported also if the other next hop is not the loopback interface.
+func joinEncaps(a, b uint16) uint16 {
+	if a == encapSEG6Local || b == 0 {
+		return a
+	}
+	return b
 }
 
 // prefixOf returns the prefix of an attribute, whose address is unspecified if the attribute is
@@ -167,9 +174,7 @@ func (r *foundRoute) addHops(value []byte) bool {
 			return false
 		}
 		r.isOverLo = r.isOverLo || hop.device == netns.LoopbackIndex
-		if hop.encap != 0 {
-			r.encap = hop.encap
-		}
+		r.encap = joinEncaps(r.encap, hop.encap)
 		if r.moreHops = len(r.hops) == maxHops; !r.moreHops {
 			r.hops = append(r.hops, hop)
 		}

@@ -220,6 +220,16 @@ func TestEncapsulatingRoutes(t *testing.T) {
 			[]string{"-6 route add fd02::99 encap seg6local action End.DX4 nh4 10.244.1.5 dev eth0"},
 			false, rules.Inet, "ip -6 route unicast fd02::99/128 encap seg6local dev if9 table 254 metric 1024",
 		},
+		{
+			"a decapsulation before another encapsulation",
+			[]string{
+				"-6 route add fd02::99 nexthop encap seg6local action End.DX4 nh4 10.244.1.5 " +
+					"via fd02::1 dev eth0 nexthop encap seg6 mode encap segs fd02::1 via fd02::2 dev eth0",
+			},
+			false, rules.Inet,
+			"ip -6 route unicast fd02::99/128 nexthop encap seg6local via fd02::1 dev if9 " +
+				"nexthop encap seg6 via fd02::2 dev if9 table 254 metric 1024",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			n := netnstest.New(t)

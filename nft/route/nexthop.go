@@ -71,7 +71,7 @@ func (c conn) readNextHops() (map[uint32]nextHopObject, error) {
 		object := objects[g.id]
 		for _, member := range g.members {
 			object.isOverLo = object.isOverLo || objects[member].isOverLo
-			object.encap = max(object.encap, objects[member].encap)
+			object.encap = joinEncaps(object.encap, objects[member].encap)
 		}
 		objects[g.id] = object
 	}

@@ -17,7 +17,7 @@ import (
 // [rules.PolicyPriority], and routes in the tables that rules of this package look up.
 //
 // A kernel without IPv6 is not an error. A namespace with more than 10,000 policy rules, or more
-// than 10,000 routes in a table that rules of this package look up, is an error.
+// than 10,000 routes in the tables that rules of this package look up, is an error.
 func Read(ns *netns.NS) (found rules.Routing, err error) {
 	err = withReader(ns, func(r *reader) (err error) {
 		if found, err = r.routing(foundRule.isOwned); err != nil {
