@@ -48,13 +48,13 @@ func sluiceRules(t *rules.Table) *rules.Table {
 	})
 }
 
-// InstalledLegacy returns the tables of iptables-legacy in the ruleset, a result of [ReadLive], that
-// contain Sluice's chains or jumps to them. The tables contain only these chains and jumps, and
-// have no policies.
+// InstalledLegacy returns the tables for which [IsLegacySluiceTable] returns true and that contain
+// Sluice's chains or jumps to them. rs must be a result of [ReadLive]. The returned tables contain
+// only these chains and jumps, and have no policies.
 func InstalledLegacy(rs *rules.Ruleset) []rules.Table {
 	var installed []rules.Table
 	for i := range rs.Tables {
-		if t := &rs.Tables[i]; IsLegacyTable(t) {
+		if t := &rs.Tables[i]; IsLegacySluiceTable(t) {
 			if selected := sluiceRules(t); selected != nil {
 				selected.XTables, selected.Comment = t.XTables, t.Comment
 				installed = append(installed, *selected)
@@ -62,6 +62,13 @@ func InstalledLegacy(rs *rules.Ruleset) []rules.Table {
 		}
 	}
 	return installed
+}
+
+// IsLegacySluiceTable reports whether a table of [ReadLive] is one of the tables of iptables-legacy
+// that may contain Sluice's chains: raw, mangle or nat. In another table, a chain with the name of
+// a Sluice chain is foreign, and is not compared with the desired ruleset.
+func IsLegacySluiceTable(t *rules.Table) bool {
+	return IsLegacyTable(t) && slices.Contains(sluiceTables, t.Name)
 }
 
 // sluiceAndPrecedingRules returns the result of sluiceRules, and the foreign rules that precede a

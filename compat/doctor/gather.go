@@ -51,8 +51,8 @@ func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
 	effect := foreign.InspectAsInstalled(ns, desired, budget)
 	f.Foreign = &effect
 	if f.Drift, f.DriftErr = drift(ns, desired); len(f.Drift) > 0 {
-		effect := foreign.InspectDrifted(ns, desired, budget)
-		f.DriftEffect = &effect
+		drifted := foreign.InspectDrifted(ns, desired, budget)
+		f.DriftEffect = &drifted.Effect
 	}
 	return f
 }

@@ -129,7 +129,7 @@ func OwnerOf(rs *rules.Ruleset, step *rules.Step) Owner {
 	switch t := step.Table; {
 	case compat.IsSluiceTable(t):
 		return OwnerSluice
-	case compat.IsLegacyTable(t) && compat.IsSluiceChain(step.Chain.Name) && !hasSluiceTable(rs):
+	case compat.IsLegacySluiceTable(t) && compat.IsSluiceChain(step.Chain.Name) && !hasSluiceTable(rs):
 		return OwnerSluice
 	case compat.IsLegacyTable(t):
 		return OwnerLegacy
@@ -143,37 +143,38 @@ func OwnerOf(rs *rules.Ruleset, step *rules.Step) Owner {
 const maxClasses = 3
 
 // Decide returns the effect of the foreign rules in a namespace on the traffic that the desired
-// ruleset captures. live contains all rules of the namespace, including Sluice's rules. Decide
-// may change the order of the chains in live.Ambiguous. The budget bounds the total work.
+// ruleset captures. live contains all rules of the namespace, including Sluice's rules, which must
+// be as desired. Sluice's rules in iptables-legacy count as the desired ruleset; see
+// installedRules. While Decide runs, it changes the order of the chains in live.Ambiguous. The
+// budget bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	filtered := withoutFilters(&live)
+	filtered, _ := withoutFilters(&live)
 	installed := installedRules(&live.Ruleset, &desired)
-	return decide(&live, &filtered, &desired, &installed, b, affectedFamilies(&filtered))
+	return decide(&live, &desired, &installed, b, affectedFamilies(&filtered))
 }
 
 // decideAll is like [Decide], but does not assume that Sluice's rules are the desired ruleset.
 func decideAll(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	filtered := withoutFilters(&live)
-	return decide(&live, &filtered, &desired, &desired, b, []rules.Family{rules.IPv4, rules.IPv6})
+	return decide(&live, &desired, &desired, b, []rules.Family{rules.IPv4, rules.IPv6})
 }
 
-// decide returns the effect of the live rules on the packets of the families. filtered is the
-// result of withoutFilters. The chains that it lacks are evaluated only if packets may bypass the
-// proxy without them.
+// decide returns the effect of the live rules on the packets of the families. The rules that
+// withoutFilters removes are evaluated only if packets may bypass the proxy without them.
 func decide(
-	live, filtered *compat.Live, desired, installed *rules.Ruleset, b diff.Budget, families []rules.Family,
+	live *compat.Live, desired, installed *rules.Ruleset, b diff.Budget, families []rules.Family,
 ) Effect {
 	e := newEffect(live, desired)
 	if len(families) == 0 {
 		return e
 	}
+	filtered, differs := withoutFilters(live)
 	options := diff.Options{
 		MaxClasses: maxClasses, Budget: b.From(time.Now()), HostAddresses: live.Addresses,
 	}
 	for _, f := range families {
 		options.Families = []rules.Family{f}
-		found := evaluate(filtered, installed, options)
-		if found.Verdict() != None {
+		found := evaluate(&filtered, installed, options)
+		if differs && found.Verdict() != None {
 			found = evaluate(live, installed, options)
 		}
 		e.add(&found)

@@ -45,8 +45,24 @@ type Snapshot struct {
 
 // Inspect reads all live rules of the namespace (nil: the current one), and returns the effect of
 // the foreign rules on the traffic that the desired ruleset captures. If rules cannot be read, the
-// effect is unknown. Sluice's rules must be installed. The budget bounds the work of the decision.
+// effect is unknown. Sluice's rules must be equal to the desired ruleset: compare them before. The
+// budget bounds the work of the decision.
 func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
+	return inspect(ns, desired, b, Decide)
+}
+
+// InspectDrifted is like [Inspect], but Sluice's rules may differ from the desired ruleset, or be
+// missing. It returns the effect of all live rules, including Sluice's. The owner of a bypass that
+// Sluice's rules decide is [OwnerSluice]. If no rule decides a bypass, the bypass has no owner.
+func InspectDrifted(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
+	return inspect(ns, desired, b, decideAll)
+}
+
+// inspect reads the live rules, and returns the result of decide for them.
+func inspect(
+	ns *netns.NS, desired rules.Ruleset, b diff.Budget,
+	decide func(compat.Live, rules.Ruleset, diff.Budget) Effect,
+) Snapshot {
 	var s Snapshot
 	var err error
 	if s.legacy, err = xtables.DigestTables(ns); err != nil {
@@ -65,13 +81,14 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	s.dependsOnRoutes = reroutingStep(&live) != nil
 	s.dependsOnAddresses = s.dependsOnRoutes || translatesDestinations(&live)
 	s.bridgePorts, s.dependsOnBridges = live.BridgePorts, usesTProxy(&desired)
-	s.Effect = Decide(live, desired, b)
+	s.Effect = decide(live, desired, b)
 	return s
 }
 
 // InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules, or have a table
 // of other parameters. It returns the effect that the foreign rules will have when the desired
-// ruleset is installed. Sluice's chains in iptables-legacy tables are evaluated as they are.
+// ruleset is installed. Sluice's rules in iptables-legacy tables are assumed to be as desired;
+// [InspectDrifted] shows the effect of differences.
 func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLiveUntilChange(ns, compat.OriginAll)
 	if err != nil {
@@ -83,23 +100,12 @@ func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effe
 		live.Ruleset.Tables = slices.Concat(tables[:i], inOrder(desired.Tables, &tables[i], others),
 			tables[i+1:])
 		live.Ruleset.Routing = desired.Routing
-	} else if !slices.ContainsFunc(tables, hasSluiceChains) {
+	} else if !hasSluiceRules(&live.Ruleset) {
 		added := inOrder(desired.Tables, &rules.Table{}, tables)
 		live.Ruleset.Tables = slices.Concat(added, tables) // newest first
 		live.Ruleset.Routing = desired.Routing
 	}
 	return Decide(live, desired, b)
-}
-
-// InspectDrifted is like [Inspect], but Sluice's rules may differ from the desired ruleset. It
-// returns the effect of all live rules, including Sluice's. The owner of a bypass that Sluice's
-// rules decide is [OwnerSluice]. If no rule decides a bypass, the bypass has no owner.
-func InspectDrifted(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
-	live, err := compat.ReadLiveUntilChange(ns, compat.OriginAll)
-	if err != nil {
-		return unreadable(err)
-	}
-	return decideAll(live, desired, b)
 }
 
 // inOrder returns the desired tables with the order that their base chains will have among the
@@ -148,13 +154,6 @@ func lastOrderBefore(base *rules.Base, tables []rules.Table) int {
 }
 
 func isSluiceTable(t rules.Table) bool { return compat.IsSluiceTable(&t) }
-
-// hasSluiceChains reports whether an iptables-legacy table has chains of Sluice.
-func hasSluiceChains(t rules.Table) bool {
-	return compat.IsLegacyTable(&t) && slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
-		return compat.IsSluiceChain(c.Name)
-	})
-}
 
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the

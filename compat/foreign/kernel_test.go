@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
@@ -524,6 +525,67 @@ func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
 	}
 }
 
+// TestInspectAsInstalledInstallsTheRulesBesideEmptyObjects inspects namespaces that have no rules
+// of Sluice, but an empty table or chain with the name of one of Sluice. Only foreign rules make traffic bypass
+// the proxy.
+func TestInspectAsInstalledInstallsTheRulesBesideEmptyObjects(t *testing.T) {
+	for name, add := range map[string]func(*netns.NS){
+		"table": func(ns *netns.NS) { istiotest.Run(t, ns, "table inet sluice { }", "nft", "-f", "-") },
+		"legacy chain": func(ns *netns.NS) {
+			istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*nat\n:SLUICE_x - [0:0]\nCOMMIT\n")
+		},
+	} {
+		ns := netnstest.NewPod(t)
+		add(ns)
+		inspect := func(want foreign.Verdict) {
+			t.Helper()
+			found := foreign.InspectAsInstalled(ns, compiled(), diff.DefaultBudget)
+			if found.Verdict() != want {
+				t.Errorf("%s: verdict %s, want %s: %q", name, found.Verdict(), want, found.Messages())
+			}
+		}
+		inspect(foreign.None)
+		istiotest.Run(t, ns, "table ip own { chain out { type filter hook output priority -300; tcp dport 80 notrack; }; }",
+			"nft", "-f", "-")
+		inspect(foreign.Bypassed)
+	}
+}
+
+// TestInspectDriftedEvaluatesAllFamilies inspects namespaces with few rules of Sluice, and with
+// other rules that no packet meets.
+func TestInspectDriftedEvaluatesAllFamilies(t *testing.T) {
+	for name, add := range map[string]func(*netns.NS){
+		"nft": func(ns *netns.NS) {
+			istiotest.Run(t, ns, `table inet sluice { chain nat-output { type nat hook output priority -100; return; }; }
+				table ip a { chain ISTIO_OUTPUT { return; }; }`, "nft", "-f", "-")
+		},
+		"legacy": func(ns *netns.NS) {
+			istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
+				"*nat\n:SLUICE_x - [0:0]\n-A OUTPUT -j SLUICE_x\n-A SLUICE_x -j RETURN\nCOMMIT\n")
+		},
+	} {
+		ns := netnstest.NewPod(t)
+		add(ns)
+		found := foreign.InspectDrifted(ns, compiled(), diff.DefaultBudget)
+		if found.Verdict() != foreign.Bypassed {
+			t.Errorf("%s: verdict %s, want %s: %q", name, found.Verdict(), foreign.Bypassed, found.Messages())
+		}
+	}
+}
+
+// TestForeignChainWithANameOfSluice inspects a pod with Sluice's rules in iptables-legacy and with a
+// chain named like one of Sluice's chains in table filter, which never contains Sluice's rules.
+func TestForeignChainWithANameOfSluice(t *testing.T) {
+	network, desired := redirectedPod(t, compat.BackendLegacy)
+	istiotest.Restore(t, network.Pod, istiotest.Legacy, rules.IPv4,
+		"*filter\n:SLUICE_x - [0:0]\n-A OUTPUT -j SLUICE_x\n-A SLUICE_x -j NFQUEUE\nCOMMIT\n")
+	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+	const want = "in a rule of iptables-legacy: "
+	if text := strings.Join(found.Messages(), "\n"); found.Verdict() != foreign.Unknown || !strings.Contains(text, want) {
+		t.Errorf("verdict %s: %s; want %s with %q", found.Verdict(), text, foreign.Unknown, want)
+	}
+}
+
 // TestTooLargeLegacyTable checks that rules of iptables-legacy that exceed the limit have an
 // unknown effect, also if a snapshot was made before they were added.
 func TestTooLargeLegacyTable(t *testing.T) {
@@ -539,7 +601,7 @@ func TestTooLargeLegacyTable(t *testing.T) {
 	for name, effect := range map[string]foreign.Effect{
 		"Inspect":            foreign.Inspect(network.Pod, desired, diff.DefaultBudget).Effect,
 		"InspectAsInstalled": foreign.InspectAsInstalled(network.Pod, desired, diff.DefaultBudget),
-		"InspectDrifted":     foreign.InspectDrifted(network.Pod, desired, diff.DefaultBudget),
+		"InspectDrifted":     foreign.InspectDrifted(network.Pod, desired, diff.DefaultBudget).Effect,
 	} {
 		const want = "iptables-legacy ip filter: read: the tables exceed the limit of 32 MiB"
 		if text := fmt.Sprint(effect.Unknown); effect.Verdict() != foreign.Unknown || !strings.Contains(text, want) {

@@ -12,7 +12,7 @@ import (
 const maxOrders = 8
 
 // ordersOf returns a function for each permutation of the ambiguous base chains. Each function sets
-// its permutation in the ruleset. ordersOf returns false if there are more orders than maxOrders,
+// its permutation in the ruleset. The last function sets the present order. ordersOf returns false if there are more orders than maxOrders,
 // or if it is unknown which chains run before conntrack.
 //
 // Some of the orders may be impossible, because ordersOf also permutes pairs whose order is known.
@@ -25,13 +25,17 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 			// conntrack, and it is also unknown which chains run before conntrack.
 			return nil, false
 		}
+		var present []int
+		for _, c := range a.Chains {
+			present = append(present, c.Chain.Base.Order)
+		}
 		var extended []func()
 		for _, p := range permutations(len(a.Chains), maxOrders) {
 			for _, applyPrevious := range orders {
 				extended = append(extended, func() {
 					applyPrevious()
 					for i, c := range a.Chains {
-						c.Chain.Base.Order = p[i]
+						c.Chain.Base.Order = present[p[i]]
 					}
 				})
 			}
@@ -57,7 +61,8 @@ func ofFamily(ambiguous []compat.Ambiguity, f rules.Family) []compat.Ambiguity {
 	return found
 }
 
-// permutations returns all permutations of n elements, or nil if there are more than the limit.
+// permutations returns all permutations of n elements, or nil if there are more than the limit. The
+// last permutation is the identity.
 func permutations(n, limit int) [][]int {
 	found := [][]int{{}}
 	for i := range n {

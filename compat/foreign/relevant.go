@@ -9,9 +9,10 @@ import (
 
 // withoutFilters returns the live rules without the rules of the foreign base chains that only
 // accept, drop and count packets. If no packet bypasses the proxy with the result, no packet does
-// with the live rules: such a chain drops a packet, or has no effect on it. The chains remain,
-// because a chain of type nat affects packets even if it has no rules.
-func withoutFilters(live *compat.Live) compat.Live {
+// with the live rules: such a chain drops a packet, or has no effect on it. withoutFilters also
+// reports whether the result differs from the live rules. It does not change chains of type nat,
+// which affect packets even if they have no rules.
+func withoutFilters(live *compat.Live) (compat.Live, bool) {
 	filtered := *live
 	filtered.Ruleset.Tables = slices.Clone(live.Ruleset.Tables)
 	isFilter := map[*rules.Base]bool{}
@@ -24,7 +25,8 @@ func withoutFilters(live *compat.Live) compat.Live {
 		t.Chains = slices.Clone(original)
 		for j := range original {
 			c := &t.Chains[j]
-			if c.Base != nil && onlyFilters(&live.Ruleset.Tables[i], &original[j]) {
+			if c.Base != nil && c.Base.Type != rules.NAT && c.HasEffect() &&
+				onlyFilters(&live.Ruleset.Tables[i], &original[j]) {
 				c.Rules, c.Base = nil, new(*c.Base)
 				c.Base.Drop = false
 				isFilter[original[j].Base] = true
@@ -39,7 +41,7 @@ func withoutFilters(live *compat.Live) compat.Live {
 			filtered.Ambiguous = append(filtered.Ambiguous, a)
 		}
 	}
-	return filtered
+	return filtered, len(isFilter) > 0
 }
 
 // onlyFilters reports whether the rules of a base chain of the table only accept, drop and count
@@ -73,20 +75,20 @@ func mayWrite(m rules.Match) bool {
 	return ok && !u.Effect.IsCondition()
 }
 
-// affectedFamilies returns the families of the packets that may bypass the proxy: if Sluice's rules
-// are installed, the families of the packets that foreign rules may affect at the hooks that
-// [diff.Bypass] evaluates, and otherwise both families.
+// affectedFamilies returns the families of the packets that may bypass the proxy: the families of
+// the packets that foreign rules may affect at the hooks that [diff.Bypass] evaluates, or both
+// families if there are no rules of Sluice.
 func affectedFamilies(live *compat.Live) []rules.Family {
 	affected := map[rules.Family]bool{}
 	usesNFT := hasSluiceTable(&live.Ruleset)
-	if !usesNFT && !slices.ContainsFunc(live.Ruleset.Tables, hasSluiceChains) {
-		affected[rules.Inet] = true // for example, a pod has rules of Istio
+	if !hasSluiceRules(&live.Ruleset) {
+		affected[rules.Inet] = true // another program has removed them since they were compared
 	}
 	for t, c := range live.Ruleset.AllChains() {
 		switch {
 		case len(c.Rules) == 0 || c.Base == nil || compat.IsSluiceTable(t):
 		case c.Base.Hook == rules.Input || c.Base.Hook == rules.Forward: // see unknownAtInput
-		case compat.IsLegacyTable(t) && !usesNFT && jumpsOnlyToSluice(c):
+		case compat.IsLegacySluiceTable(t) && !usesNFT && jumpsOnlyToSluice(c):
 		default:
 			affected[t.Family] = true
 		}
@@ -101,15 +103,24 @@ func affectedFamilies(live *compat.Live) []rules.Family {
 }
 
 // installedRules returns Sluice's rules in iptables-legacy with the desired routing, or the desired
-// ruleset if Sluice's table is in nf_tables. The evaluation of rules that are equal on both sides is
-// much faster than the evaluation of different rules with the same effect.
+// ruleset if Sluice's table is in nf_tables, or if there are no rules of Sluice. The evaluation of
+// rules that are equal on both sides is much faster than the evaluation of different rules with the
+// same effect.
 func installedRules(live, desired *rules.Ruleset) rules.Ruleset {
-	if hasSluiceTable(live) {
+	if hasSluiceTable(live) || !hasSluiceRules(live) {
 		return *desired
 	}
-	tables := compat.InstalledLegacy(live)
-	if len(tables) == 0 {
-		return *desired
+	return rules.Ruleset{Tables: compat.InstalledLegacy(live), Routing: desired.Routing}
+}
+
+// hasSluiceRules reports whether a chain of Sluice, in nf_tables or in iptables-legacy, has rules.
+func hasSluiceRules(live *rules.Ruleset) bool {
+	for t, c := range live.AllChains() {
+		isSluice := compat.IsSluiceTable(t) ||
+			compat.IsLegacySluiceTable(t) && compat.IsSluiceChain(c.Name)
+		if isSluice && len(c.Rules) > 0 {
+			return true
+		}
 	}
-	return rules.Ruleset{Tables: tables, Routing: desired.Routing}
+	return false
 }

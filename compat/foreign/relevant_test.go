@@ -1,6 +1,7 @@
 package foreign_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,7 +72,8 @@ func TestFiltersAreEvaluatedIfOtherRulesLetPacketsBypassTheProxy(t *testing.T) {
 }
 
 // TestOrdersAreTriedForEachFamily inspects chains of unknown order: two of IPv4 and two of IPv6 at
-// each of two positions. Packets of a family meet only two orders at each position.
+// each of two positions. Packets of a family meet only two orders at each position. The present
+// order is restored.
 func TestOrdersAreTriedForEachFamily(t *testing.T) {
 	var live compat.Live
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -86,10 +88,12 @@ func TestOrdersAreTriedForEachFamily(t *testing.T) {
 			live.Ruleset.Tables = append(live.Ruleset.Tables, t)
 		}
 	}
+	orders := []int{3, 1, 0, 2}
 	for i := range 2 {
 		a := compat.Ambiguity{Hook: rules.Output}
 		for j := range live.Ruleset.Tables {
 			t := &live.Ruleset.Tables[j]
+			t.Chains[i].Base.Order = orders[j]
 			a.Chains = append(a.Chains, rules.ChainRef{Table: t, Chain: &t.Chains[i]})
 		}
 		live.Ambiguous = append(live.Ambiguous, a)
@@ -101,25 +105,85 @@ func TestOrdersAreTriedForEachFamily(t *testing.T) {
 	if found.Verdict() != foreign.None {
 		t.Errorf("verdict %s, want %s: %q", found.Verdict(), foreign.None, found.Messages())
 	}
+	for _, a := range live.Ambiguous {
+		for j, c := range a.Chains {
+			if c.Chain.Base.Order != orders[j] {
+				t.Errorf("table %s %s: order %d, want %d", c.Table.Family, c.Table.Name, c.Chain.Base.Order, orders[j])
+			}
+		}
+	}
 }
 
 // TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules inspects a namespace without Sluice's rules, in
-// which all traffic bypasses the proxy.
+// which traffic of at least one family bypasses the proxy.
 func TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules(t *testing.T) {
-	for name, text := range map[string]string{
-		"a chain that nothing uses":       "table ip a { chain ISTIO_OUTPUT { return; }; }",
-		"a chain that only drops packets": "table ip a { chain out { type filter hook output priority 0; tcp dport 22 drop; }; }",
-		"no rules":                        "table ip a { }",
-	} {
+	onlyIPv4 := slices.Clone(compiled().Tables)
+	for i := range onlyIPv4 {
+		onlyIPv4[i].Family, onlyIPv4[i].Name = rules.IPv4, "own"
+	}
+	const unused = "table ip a { chain ISTIO_OUTPUT { return; }; }\n"
+	check := func(name string, tables []rules.Table) {
 		t.Run(name, func(t *testing.T) {
-			others, err := nftlist.Parse("rules", strings.NewReader(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			live := compat.Live{Ruleset: rules.Ruleset{Tables: others.Tables}, LoopbackName: "lo"}
+			live := compat.Live{Ruleset: rules.Ruleset{Tables: tables}, LoopbackName: "lo"}
 			found := foreign.Decide(live, compiled(), diff.DefaultBudget)
 			if found.Verdict() != foreign.Bypassed {
 				t.Errorf("verdict %s, want %s: %q", found.Verdict(), foreign.Bypassed, found.Messages())
+			}
+		})
+	}
+	for name, text := range map[string]string{
+		"a chain that nothing uses":       unused,
+		"a Sluice table without chains":   "table inet sluice { }\n" + unused,
+		"a Sluice table without rules":    "table inet sluice { chain nat-output { type nat hook output priority -100; }; }\n" + unused,
+		"a chain that only drops packets": "table ip a { chain out { type filter hook output priority 0; tcp dport 22 drop; }; }",
+		"no rules":                        "table ip a { }",
+	} {
+		others, err := nftlist.Parse("rules", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(name, others.Tables)
+	}
+	for name, empty := range map[string]rules.Table{
+		"Sluice table":        {Family: rules.Inet, Name: rules.TableName},
+		"legacy Sluice chain": {Family: rules.IPv4, Name: "raw", XTables: true, Chains: []rules.Chain{{Name: "SLUICE_x"}}},
+	} {
+		check("an empty "+name, []rules.Table{empty})
+		check("an empty "+name+", and rules for IPv4", append([]rules.Table{empty}, onlyIPv4...))
+	}
+}
+
+// TestOnlyFiltersAreRemoved verifies which chains withoutFilters changes. A NAT chain without rules
+// keeps its place among the chains of unknown order, because it affects chains of other types.
+func TestOnlyFiltersAreRemoved(t *testing.T) {
+	for _, row := range []struct {
+		name, rules string
+		changed     bool
+		ambiguous   int // the number of chains of unknown order in the result
+	}{
+		{"a filter", "type filter hook output priority -100; tcp dport 22 drop;", true, 0},
+		{"a policy", "type filter hook output priority -100; policy drop;", true, 0},
+		{"a filter without rules", "type filter hook output priority -100;", false, 2},
+		{"a NAT chain without rules", "type nat hook output priority -100;", false, 2},
+		{"a NAT chain", "type nat hook output priority -100; tcp dport 22 accept;", false, 2},
+		{"a mark", "type filter hook output priority -100; tcp dport 22 meta mark set 1;", false, 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			parsed, err := nftlist.Parse("rules", strings.NewReader("table ip a { chain c { "+row.rules+" }; }\n"+
+				"table ip b { chain c { type filter hook output priority -100; meta mark set 5; }; }"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			live := compat.Live{Ruleset: rules.Ruleset{Tables: parsed.Tables}}
+			live.Ambiguous = []compat.Ambiguity{{Hook: rules.Output, Chains: live.Ruleset.BaseChains(rules.Output)}}
+			filtered, changed := foreign.WithoutFilters(&live)
+			ambiguous := 0
+			for _, a := range filtered.Ambiguous {
+				ambiguous += len(a.Chains)
+			}
+			if changed != row.changed || ambiguous != row.ambiguous {
+				t.Errorf("changed %t, %d chains of unknown order; want %t, %d", changed, ambiguous, row.changed,
+					row.ambiguous)
 			}
 		})
 	}

@@ -300,6 +300,9 @@ func TestForeignRulesThatLetTrafficBypassTheProxy(t *testing.T) {
 		if s.inspected > 2 {
 			t.Errorf("decided %d times although nothing has changed, want at most twice", s.inspected)
 		}
+		if !s.inspectedEqual {
+			t.Error("all rules are evaluated, although Sluice's rules are correct")
+		}
 		env.change(s, func() {
 			s.foreign.Bypasses = []foreign.Bypass{{
 				Rule: "ip evil out #1: notrack", Owner: foreign.OwnerNFT,

@@ -126,13 +126,13 @@ func (s *fakeNamespace) HasNoRules() (bool, error) {
 	return len(s.rules.Tables) == 0, s.searchErr
 }
 
-func (s *fakeNamespace) Foreign(_ rules.Ruleset, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot {
+func (s *fakeNamespace) Foreign(_ rules.Ruleset, equal bool, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot {
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
 	if last != nil && !last.Exhausted {
 		return *last
 	}
-	s.inspected++
+	s.inspected, s.inspectedEqual = s.inspected+1, equal
 	s.budgets = append(s.budgets, b)
 	if s.duringForeign != nil {
 		s.duringForeign()

@@ -20,8 +20,10 @@ import (
 type foreignEffect struct {
 	snapshot foreign.Snapshot
 	// The snapshot is valid only for this network namespace, redirection and generation of
-	// nftables. The generation is 0 if it is unknown.
+	// nftables, and if Sluice's rules are still equal, or not known to be equal, to the ruleset. The
+	// generation is 0 if it is unknown.
 	netns       netns.ID
+	equal       bool
 	redirection redirection
 	generation  uint32
 	// isCurrent is set while no event has shown that rules or policy routes may have changed since
@@ -34,7 +36,7 @@ type foreignEffect struct {
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
 // rules are as desired. The agent does not change foreign rules.
 func (r *auditRun) inspectForeign(ctx context.Context, ns Namespace) {
-	r.inspect(ctx, ns, r.rulesets.mustRuleset(r.desired.redirection),
+	r.inspect(ctx, ns, r.rulesets.mustRuleset(r.desired.redirection), true,
 		"Sluice's rules in the pod are correct", "foreign rules")
 }
 
@@ -43,21 +45,21 @@ func (r *auditRun) inspectForeign(ctx context.Context, ns Namespace) {
 func (r *auditRun) inspectIstio(ctx context.Context, ns Namespace) {
 	strict := *r.desired.redirect
 	strict.StrictIstio()
-	r.inspect(ctx, ns, r.rulesets.mustRuleset(redirection{redirect: &strict}),
+	r.inspect(ctx, ns, r.rulesets.mustRuleset(redirection{redirect: &strict}), false,
 		"the pod has Istio's rules, which the agent does not change", "its rules")
 }
 
 // inspect determines whether traffic that a ruleset captures bypasses the proxy because of the
-// rules in the network namespace, and sets the state of the pod. The decision is repeated when
-// rules have changed. The message of an event consists of situation and a clause about subject, the
-// rules that affect the traffic.
+// rules in the network namespace, and sets the state of the pod. equal reports that Sluice's rules
+// are equal to the ruleset. The decision is repeated when rules have changed. The message of an
+// event consists of situation and a clause about subject, the rules that affect the traffic.
 func (r *auditRun) inspect(
-	ctx context.Context, ns Namespace, rs rules.Ruleset, situation, subject string,
+	ctx context.Context, ns Namespace, rs rules.Ruleset, equal bool, situation, subject string,
 ) {
 	r.state = Redirected
 	generation := r.lastEqual.found.Snapshot.Generation
 	var last *foreign.Snapshot
-	sameInputs := r.foreignEffect.netns == r.sandbox.ID &&
+	sameInputs := r.foreignEffect.netns == r.sandbox.ID && r.foreignEffect.equal == equal &&
 		r.foreignEffect.redirection == r.desired.redirection &&
 		r.foreignEffect.generation == generation
 	if sameInputs && r.foreignEffect.isCurrent {
@@ -69,8 +71,8 @@ func (r *auditRun) inspect(
 		budget = diff.AgentRetryBudget
 	}
 	r.foreignEffect = foreignEffect{
-		snapshot: ns.Foreign(rs, last, budget),
-		netns:    r.sandbox.ID, redirection: r.desired.redirection, generation: generation,
+		snapshot: ns.Foreign(rs, equal, last, budget), equal: equal,
+		netns: r.sandbox.ID, redirection: r.desired.redirection, generation: generation,
 		isCurrent: r.subscribed,
 	}
 	found := &r.foreignEffect.snapshot

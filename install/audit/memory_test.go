@@ -76,7 +76,7 @@ func readLargeRulesets(t *testing.T, path string) {
 	before := maxResident(t)
 	redirect := rules.DefaultRedirect()
 	redirect.OutboundCIDRs.All, redirect.InboundPorts.All = true, true
-	found := ns.Foreign(rules.MustCompile(redirect), nil, diff.AgentRetryBudget)
+	found := ns.Foreign(rules.MustCompile(redirect), false, nil, diff.AgentRetryBudget)
 	t.Logf("reading: %d MiB, verdict %q, unknown %v", (maxResident(t)-before)>>20, found.Verdict(), found.Unknown)
 	result, err := ns.Repair(compat.BackendLegacy, rules.MustCompile(redirect), compat.Comparison{})
 	if err != nil || result.Outcome == nft.Unchanged {

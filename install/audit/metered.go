@@ -82,10 +82,10 @@ func (m meteredNamespace) HasNoRules() (bool, error) {
 }
 
 func (m meteredNamespace) Foreign(
-	rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget,
+	rs rules.Ruleset, equal bool, last *foreign.Snapshot, b diff.Budget,
 ) foreign.Snapshot {
 	defer m.exclusively()()
-	return m.Namespace.Foreign(rs, last, b)
+	return m.Namespace.Foreign(rs, equal, last, b)
 }
 
 func (m meteredNamespace) EndConnections(

@@ -87,12 +87,16 @@ func (n namespace) HasNoRules() (bool, error) {
 
 // Foreign implements Namespace. It also removes the rules that a killed trace has left.
 func (n namespace) Foreign(
-	rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget,
+	rs rules.Ruleset, equal bool, last *foreign.Snapshot, b diff.Budget,
 ) foreign.Snapshot {
 	if last != nil && last.IsValid(n.ns) {
 		return *last
 	}
-	s := foreign.Inspect(n.ns, rs, b)
+	inspect := foreign.InspectDrifted
+	if equal {
+		inspect = foreign.Inspect
+	}
+	s := inspect(n.ns, rs, b)
 	if s.Traced {
 		// If this fails, the rules remain and the next audit tries again. These rules do not change
 		// packets.

@@ -135,10 +135,11 @@ type Namespace interface {
 	Repair(compat.BackendName, rules.Ruleset, compat.Comparison) (compat.Result, error)
 	// HasNoRules reports whether no backend contains a Sluice rule.
 	HasNoRules() (bool, error)
-	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. If last
-	// is not nil and still valid (see [foreign.Snapshot.IsValid]), it returns last. Otherwise it
-	// decides within the budget.
-	Foreign(rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot
+	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. equal
+	// reports that Check has found Sluice's rules equal to the ruleset; otherwise Foreign returns
+	// the effect of all rules. If last is not nil and still valid (see [foreign.Snapshot.IsValid]),
+	// it returns last. Otherwise it decides within the budget.
+	Foreign(rs rules.Ruleset, equal bool, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot
 	// EndConnections ends connections that bypass the proxy although the ruleset captures their
 	// traffic; see [established.End].
 	EndConnections(rs rules.Ruleset, o established.Options) (established.Report, error)

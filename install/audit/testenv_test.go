@@ -90,20 +90,21 @@ type fakeNamespace struct {
 	duringRepair func()             // called at the start of Repair, if not nil
 	afterRepair  func()             // called after Repair has changed the rules, if not nil
 	// duringForeign is called during Foreign, if not nil.
-	duringForeign func()
-	checkTime     time.Duration      // duration and processor time of Check
-	applied       int                // calls of Repair
-	repairedWith  compat.Comparison  // the argument of the last Repair
-	searched      int                // calls of HasNoRules
-	checked       int                // calls of Check
-	checkedSince  int                // calls of Check with a generation
-	checkErr      error              // the error of Check
-	inspected     int                // calls of Foreign that inspected the rules
-	budgets       []diff.Budget      // of these calls
-	generation    uint32             // generation of nftables that Check returns
-	bypassing     established.Report // the result of EndConnections
-	ended         int                // calls of EndConnections
-	open          int                // calls of Open minus calls of Close
+	duringForeign  func()
+	checkTime      time.Duration      // duration and processor time of Check
+	applied        int                // calls of Repair
+	repairedWith   compat.Comparison  // the argument of the last Repair
+	searched       int                // calls of HasNoRules
+	checked        int                // calls of Check
+	checkedSince   int                // calls of Check with a generation
+	checkErr       error              // the error of Check
+	inspected      int                // calls of Foreign that inspected the rules
+	inspectedEqual bool               // the argument equal of the last of these calls
+	budgets        []diff.Budget      // of these calls
+	generation     uint32             // generation of nftables that Check returns
+	bypassing      established.Report // the result of EndConnections
+	ended          int                // calls of EndConnections
+	open           int                // calls of Open minus calls of Close
 }
 
 // completeChain notes that the chain became complete at a time, by a repair, and stayed complete

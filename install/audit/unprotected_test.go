@@ -192,7 +192,8 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 	}
 }
 
-// TestAPodOfIstioCNI checks that a pod that istio-cni has redirected is not changed.
+// TestAPodOfIstioCNI checks that a pod that istio-cni has redirected is not changed. All its rules
+// are evaluated, because it may have objects with the names of Sluice's.
 func TestAPodOfIstioCNI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -207,6 +208,10 @@ func TestAPodOfIstioCNI(t *testing.T) {
 		if s.applied > 0 || env.states() != "1 redirected" || reported+requests != "" {
 			t.Errorf("applied %d times, %s, events %q, requests %q; want never, 1 redirected, none",
 				s.applied, env.states(), reported, requests)
+		}
+		if s.inspected == 0 || s.inspectedEqual {
+			t.Errorf("inspected %d times, with rules equal to Sluice's: %t; want at least once, false",
+				s.inspected, s.inspectedEqual)
 		}
 	})
 }

@@ -1,0 +1,4 @@
+package foreign
+
+// WithoutFilters is exported for tests.
+var WithoutFilters = withoutFilters
