@@ -191,9 +191,8 @@ func (f TCPFlags) String() string {
 }
 
 // String returns the packet in the syntax of [ParsePacket]. It always contains the device, and the
-// owner or the ICMP type if the packet has one. It omits other options that have their default, the
-// status if the state implies its bits, an in-address that is equal to the destination, and the
-// address type unicast.
+// owner or the ICMP type if the packet has one. It omits other options that have their default, and
+// the status if the state implies its bits.
 func (p Packet) String() string {
 	b := new(strings.Builder)
 	endpoint := func(a netip.AddrPort) string {
@@ -247,14 +246,14 @@ func (p Packet) String() string {
 	case !p.InAddress.IsValid():
 	case p.InAddress.IsUnspecified():
 		b.WriteString(" in-address none")
-	case p.InAddress != p.Destination.Addr():
+	default:
 		fmt.Fprintf(b, " in-address %s", p.InAddress)
 	}
 	for _, side := range []struct {
 		option   string
 		addrType AddrType
 	}{{"src-type", p.SourceType}, {"dst-type", p.DestinationType}} {
-		if side.addrType != AddrTypeUnknown && side.addrType != Unicast {
+		if side.addrType != AddrTypeUnknown {
 			fmt.Fprintf(b, " %s %s", side.option, side.addrType)
 		}
 	}

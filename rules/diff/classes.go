@@ -74,13 +74,17 @@ func (c *Class) size() int {
 
 // takeClass removes the packets of one class from a difference, and returns that class.
 func (d *decision) takeClass(s *space, from *difference) Class {
-	chosen := s.choose(from.packets)
-	box := s.widen(chosen, from.describable)
+	chosen, packets := s.choose(from.packets), from.packets
+	example := s.exampleBox(chosen, packets)
+	box := s.widen(example, chosen, from.describable)
 	taken := box.packets(s)
 	from.packets, from.describable = s.minus(from.packets, taken), s.minus(from.describable, taken)
 	witness := s.packet(chosen)
-	s.setHostFields(box, &witness)
-	clearIrrelevantFields(box, &witness)
+	s.clearIrrelevantFields(&witness, example, packets, &box)
+	if box.fields[status] == all {
+		witness.Status &= rules.StatusConfirmed | rules.StatusSeenReply
+	}
+	s.setHostFields(example, &witness)
 	var translated *translation
 	if s.given[toHostKey] && s.retranslated() != none {
 		witness.Status |= rules.Status(chosen[status].low) & (rules.StatusSNAT | rules.StatusDNAT)
@@ -92,7 +96,7 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	}
 	class.redirects = from.left.target.kind == redirectTarget ||
 		from.right.target.kind == redirectTarget
-	class.Outcome = d.explainSides(s, box, class.Witness, translated)
+	class.Outcome = d.explainSides(s, example, class.Witness, translated)
 	return class
 }
 
@@ -117,26 +121,30 @@ func (s *space) setHostFields(b box, p *rules.Packet) {
 			p.Copy = l.value
 		case key == toItselfKey && l.value:
 			p.InAddress = p.Destination.Addr()
-		case key == toItselfKey && p.InAddress == p.Destination.Addr():
-			p.InAddress = p.InAddress.Next()
+		case key == toItselfKey && (!p.InAddress.IsValid() || p.InAddress == p.Destination.Addr()):
+			p.InAddress = p.Destination.Addr().Next()
 		}
 	}
 	p.MissingListeners = rules.NewListenerSet(missing...)
 }
 
-// clearIrrelevantFields clears fields of the witness on which the difference does not depend.
-func clearIrrelevantFields(b box, p *rules.Packet) {
-	if b.fields[destinationType] == all {
+// clearIrrelevantFields clears the fields of an example that describe the host, unless the example
+// would be another one with another value of the field: one that is not in the set, or not in the
+// class, which may be nil.
+func (s *space) clearIrrelevantFields(p *rules.Packet, example box, packets set, class *box) {
+	isIrrelevant := func(f field) bool {
+		wider := example
+		wider.fields[f] = all
+		return (class == nil || class.fields[f] == all) && s.isWithin(&wider, packets)
+	}
+	if isIrrelevant(destinationType) {
 		p.DestinationType = rules.AddrTypeUnknown
 	}
-	if b.fields[sourceType] == all {
+	if isIrrelevant(sourceType) {
 		p.SourceType = rules.AddrTypeUnknown
 	}
-	if b.fields[inAddress] == all && len(b.literals) == 0 {
+	if isIrrelevant(inAddress) {
 		p.InAddress = netip.Addr{}
-	}
-	if b.fields[status] == all {
-		p.Status &= rules.StatusConfirmed | rules.StatusSeenReply
 	}
 }
 
@@ -178,30 +186,50 @@ var widenOrder = []field{
 	destinationPort, protocol, state, source, destination,
 }
 
-// widen returns a box that contains the chosen packet and, of the possible packets, only allowed
-// ones. Every condition is necessary: without it, the box would contain a possible packet that is
-// not allowed.
-func (s *space) widen(chosen [fieldCount]value, allowed set) box {
+// exampleBox returns a box with the chosen values of the fields that contains, of the possible
+// packets, only packets of the set. Every literal is necessary.
+func (s *space) exampleBox(chosen [fieldCount]value, packets set) box {
 	var b box
 	for f := range fieldCount {
 		if b.fields[f] = all; !isUnknownMark(f) {
 			b.fields[f] = s.is(f, chosen[f])
 		}
 	}
-	b.literals = s.literals(s.and(allowed, b.packets(s)))
-	outside := func(b *box) set { return s.and(s.minus(b.packets(s), allowed), s.possible()) }
+	b.literals = s.literals(s.and(packets, b.packets(s)))
+	return s.withoutLiterals(b, packets)
+}
+
+// withoutLiterals returns the box without the literals without which it contains, of the possible
+// packets, only allowed ones.
+func (s *space) withoutLiterals(b box, allowed set) box {
 	for i := 0; i < len(b.literals); {
 		fewer := b
 		fewer.literals = slices.Delete(slices.Clone(b.literals), i, i+1)
-		if outside(&fewer) == none {
+		if s.isWithin(&fewer, allowed) {
 			b = fewer
 			continue
 		}
 		i++
 	}
+	return b
+}
+
+// outside returns the possible packets of the box that are not allowed.
+func (s *space) outside(b *box, allowed set) set {
+	return s.and(s.minus(b.packets(s), allowed), s.possible())
+}
+
+// isWithin reports whether all possible packets of the box are allowed.
+func (s *space) isWithin(b *box, allowed set) bool { return s.outside(b, allowed) == none }
+
+// widen returns a box that contains the example and, of the possible packets, only allowed ones.
+// Every condition is necessary: without it, the box would contain a possible packet that is not
+// allowed. chosen contains the values of the fields of the example.
+func (s *space) widen(example box, chosen [fieldCount]value, allowed set) box {
+	b := s.withoutLiterals(example, allowed)
 	for _, f := range widenOrder {
 		b.fields[f] = all
-		forbidden := s.projectToField(outside(&b), f)
+		forbidden := s.projectToField(s.outside(&b, allowed), f)
 		b.fields[f] = s.not(forbidden)
 		if isBits(f) {
 			b.fields[f] = s.shortCondition(f, uint32(chosen[f].low), b.fields[f])

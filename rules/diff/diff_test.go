@@ -316,6 +316,11 @@ func overLoopback(class string) bool {
 		strings.Contains(class, "interface lo")
 }
 
+// addrTypes returns the condition that an address has one of the types.
+func addrTypes(side rules.Side, types ...rules.AddrType) rules.Match {
+	return rules.MatchAddrType{Side: side, Types: rules.AddrTypes(types...)}
+}
+
 func TestWitnessesAreTypicalPackets(t *testing.T) {
 	drop := rules.Drop
 	for _, tc := range []struct {
@@ -345,6 +350,21 @@ func TestWitnessesAreTypicalPackets(t *testing.T) {
 			ruleset(mangleIn(when(drop, tcp,
 				rules.MatchState{States: rules.States(rules.Established)}))),
 			"in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0 state established",
+		},
+		{
+			// The kernel delivers a packet to the address of the interface alike.
+			ruleset(natIn(when(redirect(8080), tcp, toPort(8080)))),
+			"in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0 in-address 10.244.1.6",
+		},
+		{
+			ruleset(mangleIn(when(drop, addrTypes(rules.Destination, rules.Local)))),
+			"in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0 dst-type local",
+		},
+		{
+			ruleset(mangleOut(when(drop, rules.MatchInterface{
+				Out: true, Names: []rules.InterfaceName{{Name: "lo"}},
+			}, addrTypes(rules.Destination, rules.Unicast)))),
+			"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 dev lo uid 1000 gid 1000 dst-type unicast",
 		},
 		{
 			ruleset(mangleIn(when(drop, protocol(rules.SCTP)))),

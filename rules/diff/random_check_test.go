@@ -234,12 +234,18 @@ func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
 // withRouting returns a side with known routing.
 func withRouting(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 
-// checkClass verifies that the witness of a class is possible, belongs to the class, and has the
-// reported outcomes.
+// checkClass verifies that the witness of a class, as it is printed, is possible, belongs to the
+// class, and has the reported outcomes.
 func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	t.Helper()
-	l, r := diff.Explain(left, c.Witness).Outcome, diff.Explain(right, c.Witness).Outcome
+	printed, err := rules.ParsePacket(c.Witness.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, r := diff.Explain(left, printed).Outcome, diff.Explain(right, printed).Outcome
 	switch {
+	case l != diff.Explain(left, c.Witness).Outcome || r != diff.Explain(right, c.Witness).Outcome:
+		t.Fatalf("the text of the witness %+v lacks a property: %s", c.Witness, c.Witness)
 	case isUndecided(l) || isUndecided(r):
 		// checkUnknown verifies undecided packets.
 	case mayBeDroppedByNAT(c.Witness, left, right):

@@ -30,8 +30,10 @@ func (s *space) typicalValues(f field, chosen *[fieldCount]value) []value {
 			return []value{number(rules.ACK), {}}
 		}
 		return []value{number(rules.SYN), number(rules.ACK), {}}
-	case destinationType, sourceType:
-		return []value{number(rules.Unicast), number(rules.Local)}
+	case destinationType:
+		return s.typicalTypes(chosen[destination])
+	case sourceType:
+		return s.typicalTypes(chosen[source])
 	case inAddress:
 		return append(s.typicalAddresses(destination, chosen), value{})
 	case icmp:
@@ -68,9 +70,9 @@ const maxTypicalInterfaces = 64
 // typicalAddresses returns typical addresses of a pod and of another machine; on lo, only
 // addresses of the pod.
 func (s *space) typicalAddresses(f field, chosen *[fieldCount]value) []value {
-	pod, other, local := "10.244.1.5", "192.0.2.10", "127.0.0.1"
+	pod, other, local := podAddress(s.family), "192.0.2.10", "127.0.0.1"
 	if s.family == rules.IPv6 {
-		pod, other, local = "fd00:10:244:1::5", "2001:db8::10", "::1"
+		other, local = "2001:db8::10", "::1"
 	}
 	texts := []string{pod}
 	switch name := s.interfaces.classes[chosen[iface].low].example; {
@@ -84,6 +86,23 @@ func (s *space) typicalAddresses(f field, chosen *[fieldCount]value) []value {
 		values[i] = address(netip.MustParseAddr(text))
 	}
 	return values
+}
+
+// typicalTypes returns typical types of an address.
+func (s *space) typicalTypes(addr value) []value {
+	a := addr.address(len(s.bits[destination]))
+	if a.IsLoopback() || a.String() == podAddress(s.family) {
+		return []value{number(rules.Local), number(rules.Unicast)}
+	}
+	return []value{number(rules.Unicast), number(rules.Local)}
+}
+
+// podAddress returns the address of the pod in examples.
+func podAddress(f rules.Family) string {
+	if f == rules.IPv6 {
+		return "fd00:10:244:1::5"
+	}
+	return "10.244.1.5"
 }
 
 // typicalRoutes returns the packets with each typical combination of destination and interface, the
@@ -186,7 +205,12 @@ func (c choice) least(f field) value {
 }
 
 // witness returns one packet of the set.
-func (s *space) witness(packets set) rules.Packet { return s.packet(s.choose(packets)) }
+func (s *space) witness(packets set) rules.Packet {
+	chosen := s.choose(packets)
+	example, p := s.exampleBox(chosen, packets), s.packet(chosen)
+	s.clearIrrelevantFields(&p, example, packets, nil)
+	return p
+}
 
 // packet returns the packet with the values of the fields.
 func (s *space) packet(v [fieldCount]value) rules.Packet {
