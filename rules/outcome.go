@@ -8,7 +8,8 @@ import (
 // An Outcome is what the rules do to a packet.
 type Outcome struct {
 	// Dropped reports that the packet is dropped. The other fields are then the effects of the
-	// rules before the drop.
+	// rules before the drop, except for the connection mark of a packet that begins a connection:
+	// the connection ends with the drop, so that the mark has no effect.
 	Dropped bool
 	// Rejected is the action that replies to the sender of a dropped packet, in nft's syntax, such
 	// as "reject with tcp reset"; empty if there is no reply. Its ICMP errors are those of the

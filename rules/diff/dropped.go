@@ -105,12 +105,34 @@ func (w *walk) recordDropped(p *chainPosition) {
 	}
 }
 
+// forgetMarksOfDropped restores the connection marks of dropped packets that would have begun a
+// connection: conntrack forgets the connection with the packet (ConntrackSeesDropped), so that
+// nothing reads the mark. The reply to a rejected packet has the connection, and rules may read its
+// mark.
+func (w *walk) forgetMarksOfDropped() {
+	forgotten := none
+	for i := range w.ended.list {
+		f := &w.ended.list[i]
+		w.meter.step()
+		if !f.dropped || f.rejected != "" || f.tracking.isTemplate() ||
+			f.connectionMark == w.marks.connection {
+			continue
+		}
+		if forgotten == none {
+			forgotten = w.minus(w.is(state, number(rules.New)), w.droppedConfirmed)
+			for j := range w.arriving {
+				forgotten = w.minus(forgotten, w.arriving[j].packets)
+			}
+		}
+		packets := w.and(f.packets, forgotten)
+		f.connectionMark = w.marks.merge(packets, w.marks.connection, w.minus(f.packets, packets),
+			f.connectionMark)
+	}
+}
+
 // recordDroppedConfirmed records, after the evaluation of a chain for packets of confirmed
 // connections, the packets that have been dropped.
 func (w *walk) recordDroppedConfirmed(confirmed []flow) {
-	if w.single != nil {
-		return
-	}
 	for _, f := range w.droppedFlows() {
 		for i := range confirmed {
 			w.meter.step()

@@ -1,6 +1,7 @@
 package diff_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -181,6 +182,42 @@ func TestStatesOfOtherFamilies(t *testing.T) {
 			diff.Options{Families: []rules.Family{family}})
 		if got := r.StrictVerdict(); got != want {
 			t.Errorf("%s: verdict %s, want %s", family, got, want)
+		}
+	}
+}
+
+// TestConnectionMarksOfDroppedPackets verifies that the connection mark of a dropped packet matters
+// only if its connection remains, or if a reply to the packet has the connection.
+func TestConnectionMarksOfDroppedPackets(t *testing.T) {
+	out := func(list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, rules.Postrouting, 0, list...)
+	}
+	const in = "in tcp 192.0.2.10:40000 > 10.244.1.5:80 dev eth0"
+	const toLo = "out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo"
+	for _, tc := range []struct {
+		packet  string
+		at      func(list ...rules.Rule) rules.Chain
+		end     rules.Action
+		differs bool
+	}{
+		{in, mangleIn, rules.Drop, false},
+		{in + " status confirmed", mangleIn, rules.Drop, true},
+		{in + " state established", mangleIn, rules.Drop, true},
+		{in, mangleIn, rules.Reject{With: "icmp port-unreachable"}, true},
+		{"out tcp 10.244.1.5:40000 > 192.0.2.10:80 dev eth0", out, rules.Drop, false},
+		{toLo, mangleOut, rules.Drop, false},
+		{toLo, out, rules.Drop, false},
+		{toLo, mangleIn, rules.Drop, true}, // postrouting has confirmed the connection
+	} {
+		mark := when(rules.MixMark{Conntrack: true, Xor: 1})
+		left, right := ruleset(tc.at(when(tc.end))), ruleset(tc.at(mark, when(tc.end)))
+		p := must(rules.ParsePacket(tc.packet))
+		r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right}, diff.Options{})
+		differs := slices.ContainsFunc(r.Classes, func(c diff.Class) bool { return c.Contains(p) })
+		same := diff.Explain(&left, p).Outcome.Same(diff.Explain(&right, p).Outcome)
+		if differs != tc.differs || same == tc.differs {
+			t.Errorf("%s, %s at %s: different %t, explained as different %t, want %t", tc.packet, tc.end,
+				left.Tables[0].Chains[0].Base.Hook, differs, !same, tc.differs)
 		}
 	}
 }

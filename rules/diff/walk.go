@@ -204,6 +204,7 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 	if mustRoute {
 		in = w.routeTranslated(in)
 	}
+	w.forgetMarksOfDropped()
 	if w.single != nil {
 		traversal := &w.traversals[len(w.traversals)-1]
 		traversal.remaining, traversal.ended = in, slices.Clone(w.ended.list)

@@ -122,7 +122,10 @@ func TestTraceOfASetWhoseElementsExpire(t *testing.T) {
 	lines, _ := startTrace(t, pair.Pod, "-v", "--count", "3")
 	for range 2 { // the trace reads the rules again after the first packet
 		exchange(t, pair.Pod, "10.9.9.9:7001")
-		for lines.Scan() && !strings.Contains(lines.Text(), "connected by") {
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "connected by") {
+				break
+			}
 		}
 	}
 	for {
