@@ -44,6 +44,7 @@ func (d *ruleDecoder) decodeHash(a attributes) error {
 		}
 		// Without a seed the kernel uses a random one.
 		op.noData = op.noData || !ok || a.Get(unix.NFTA_HASH_SEED) == nil
+		op.data += fmt.Sprintf(" of %d bytes", a.Number(unix.NFTA_HASH_LEN))
 		function = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "),
 			a.Number(unix.NFTA_HASH_SEED))
 	}
@@ -84,10 +85,10 @@ func (d *ruleDecoder) decodeByteorder(a attributes) error {
 	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON ||
 		a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
 		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 ||
-		op.mask != nil || op.length != 4 || op.networkOrder ||
-		!op.field.isModeled() && op.field != fieldNumber {
+		op.mask != nil || op.length != 4 || op.networkOrder || !op.field.hasByteOrder() {
 		return errUnsupported
 	}
 	op.networkOrder, op.part = true, nil
+	op.data += " in network byte order"
 	return d.store(a, unix.NFTA_BYTEORDER_DREG, op)
 }

@@ -177,6 +177,45 @@ func TestDecodedFormOfRulesThatNoCommandCreates(t *testing.T) {
 			e.immediate(portBytes(80))
 			writeNumbers(e, "masq", unix.NFTA_MASQ_REG_PROTO_MIN, register)
 		}, "meta l4proto tcp | translates source(masq: source)"},
+		{"a redirection to port 0", func(e *encoder) {
+			e.meta(unix.NFT_META_L4PROTO)
+			e.cmp(false, []byte{unix.IPPROTO_TCP})
+			writeNumbers(e, "redir", unix.NFTA_REDIR_FLAGS, natRangeProtoSpecified)
+		}, "meta l4proto tcp | anything(redir)"},
+		{"a masquerade to port 0", func(e *encoder) {
+			writeNumbers(e, "masq", unix.NFTA_MASQ_FLAGS, natRangeProtoSpecified)
+		}, "| translates source(masq: source)"},
+		{"DNAT to port 0", func(e *encoder) {
+			e.immediate([]byte{10, 0, 0, 1})
+			writeNumbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY,
+				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register, unix.NFTA_NAT_FLAGS,
+				natRangeProtoSpecified)
+		}, "| anything(nat)"},
+		{"DNAT to the unspecified address", func(e *encoder) {
+			e.meta(unix.NFT_META_L4PROTO)
+			e.cmp(false, []byte{unix.IPPROTO_TCP})
+			e.immediate(portBytes(80))
+			writeNumbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY,
+				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_PROTO_MIN, register, unix.NFTA_NAT_FLAGS,
+				natRangeMapIPs)
+		}, "meta l4proto tcp | anything(nat)"},
+		{"SNAT to port 0", func(e *encoder) {
+			e.immediate([]byte{10, 0, 0, 1})
+			writeNumbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_SNAT, unix.NFTA_NAT_FAMILY,
+				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register, unix.NFTA_NAT_FLAGS,
+				natRangeProtoSpecified)
+		}, "meta nfproto ipv4 | translates source(nat: source)"},
+		{"a comparison of bytes after the field", func(e *encoder) {
+			e.meta(unix.NFT_META_PRIORITY)
+			e.cmp(false, make([]byte, 8))
+			accept(e)
+		}, "reads(meta priority 0x0000000000000000)? | accept"},
+		{"a mask of bytes after the field", func(e *encoder) {
+			e.meta(unix.NFT_META_MARK)
+			e.bitwise(make([]byte, 8), make([]byte, 8))
+			e.cmp(false, make([]byte, 8))
+			accept(e)
+		}, "reads(meta mark & 0x0000000000000000 0x0000000000000000)? | accept"},
 		{"tproxy applies to TCP and UDP only", func(e *encoder) {
 			e.immediate(portBytes(80))
 			writeNumbers(e, "tproxy", nftaTProxyRegPort, register)

@@ -39,7 +39,7 @@ func (d *ruleDecoder) listMatch(
 	var parts []string
 	for _, op := range ops {
 		switch {
-		case op.mask != nil || op.noData || op.networkOrder:
+		case op.mask != nil || op.noData:
 			return nil, false
 		case d.isAddr(op), op.field == fieldProtocol, op.field == fieldFamily:
 		case (op.field == fieldSourcePort || op.field == fieldDestinationPort) && op.hasPorts:

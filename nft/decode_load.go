@@ -49,6 +49,16 @@ const (
 // isModeled reports whether the field is a packet field that the model supports.
 func (f field) isModeled() bool { return f > fieldMapped }
 
+// hasByteOrder reports whether every comparison of the field distinguishes numbers in host byte
+// order from numbers in network byte order; see operand.networkOrder.
+func (f field) hasByteOrder() bool {
+	switch f {
+	case fieldNumber, fieldMark, fieldConntrackMark, fieldUID, fieldGID:
+		return true
+	}
+	return false
+}
+
 // loadedField returns an operand for a field with its length and its text.
 func loadedField(f field, length int, text string) operand {
 	return operand{field: f, length: length, text: text, effect: rules.Reads}

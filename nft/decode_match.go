@@ -118,6 +118,9 @@ func (d *ruleDecoder) closeLowerBound() {
 func (d *ruleDecoder) addComparison(op operand, negated bool, v values) {
 	matches, err := d.comparisonMatches(op, negated, v)
 	if err != nil {
+		if length, ok := keyLength(v.keys); ok && length > op.length {
+			op.noData = true // the comparison includes registers after the operand
+		}
 		d.addUnknownCondition([]operand{op}, negated, v)
 		return
 	}

@@ -58,12 +58,24 @@ func (d *ruleDecoder) natPorts(
 	return first, last, ok
 }
 
-// ignoresPort reports whether a redirection or a masquerade with the flags ignores its port. From
-// Linux 6.4 on, the kernel adds the flag to a redirection without flags, but not to one with other
-// flags (nft_redir_init in net/netfilter/nft_redir.c). Earlier kernels do not need the flag for a
-// redirection; nft sets it nevertheless.
-func ignoresPort(port uint16, flags uint32) bool {
-	return port != 0 && flags&natRangeProtoSpecified == 0
+// contradictsPort reports whether the flags of a NAT expression contradict its port, which is 0 if
+// the expression has none: the kernel ignores a port without the flag, and uses port 0 if there is
+// only the flag. From Linux 6.4 on, the kernel adds the flag to a redirection without flags, but
+// not to one with other flags (nft_redir_init in net/netfilter/nft_redir.c). Earlier kernels do not
+// need the flag for a redirection; nft sets it nevertheless.
+func contradictsPort(flags uint32, port uint16) bool {
+	return (port != 0) != (flags&natRangeProtoSpecified != 0)
+}
+
+// natFlags returns the flags of a nat expression. The kernel adds the flags for an address and for
+// a port (nft_nat_init in net/netfilter/nft_nat.c). natFlags returns false if the expression has
+// the flag for an address, but no address: the kernel uses the unspecified address.
+func natFlags(a attributes) (flags uint32, ok bool) {
+	flags = a.Number(unix.NFTA_NAT_FLAGS)
+	if a.Get(unix.NFTA_NAT_REG_PROTO_MIN) != nil {
+		flags |= natRangeProtoSpecified
+	}
+	return flags, flags&natRangeMapIPs == 0 || a.Get(unix.NFTA_NAT_REG_ADDR_MIN) != nil
 }
 
 // decodeRedirect decodes the redirection to a local port.
@@ -74,7 +86,7 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	}
 	first, last, ok := d.natPorts(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 	flags := a.Number(unix.NFTA_REDIR_FLAGS)
-	if !ok || flags&^(natRangeProtoSpecified|natRangePersistent) != 0 || ignoresPort(first, flags) {
+	if !ok || flags&^(natRangeProtoSpecified|natRangePersistent) != 0 || contradictsPort(flags, first) {
 		return errUnsupported
 	}
 	d.addAction(rules.RedirectTo{Port: first, Last: last})
@@ -93,12 +105,12 @@ func (sourceTranslation) Error() string { return "source " + errUnsupported.Erro
 func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	family := a.Number(unix.NFTA_NAT_FAMILY)
 	addr, last, ok := d.natAddrs(a, family)
-	if !ok || last.IsValid() || a.Get(unix.NFTA_NAT_REG_PROTO_MIN) != nil ||
-		a.Get(unix.NFTA_NAT_REG_PROTO_MAX) != nil ||
-		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangePersistent) != 0 {
+	flags, _ := natFlags(a)
+	if !ok || last.IsValid() || a.Get(unix.NFTA_NAT_REG_PROTO_MAX) != nil ||
+		flags&^(natRangeMapIPs|natRangePersistent) != 0 {
 		text := ""
 		if ok && addr.IsValid() {
-			text = d.sourceText(xt.Translation{Addr: addr, LastAddr: last}, a, unix.NFTA_NAT_FLAGS,
+			text = d.sourceText(xt.Translation{Addr: addr, LastAddr: last}, a, flags,
 				unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 		}
 		if err := d.limitNAT(family); err != nil {
@@ -112,22 +124,21 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 // decodeMasquerade decodes source NAT to an address that the kernel selects. It always returns a
 // sourceTranslation.
 func (d *ruleDecoder) decodeMasquerade(a attributes) error {
-	return sourceTranslation{d.sourceText(xt.Translation{Kind: xt.Masquerade}, a, unix.NFTA_MASQ_FLAGS,
-		unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)}
+	return sourceTranslation{d.sourceText(xt.Translation{Kind: xt.Masquerade}, a,
+		a.Number(unix.NFTA_MASQ_FLAGS), unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)}
 }
 
 // sourceText adds the ports and flags to a translation of the source, and returns the text that
 // identifies the translation. The text is the same as for xtables. It is empty if the ports or
 // flags are not known.
 func (d *ruleDecoder) sourceText(
-	t xt.Translation, a attributes, flagsAttr, minAttr, maxAttr uint16,
+	t xt.Translation, a attributes, flags uint32, minAttr, maxAttr uint16,
 ) string {
-	flags := a.Number(flagsAttr)
 	const known = natRangeMapIPs | natRangeProtoSpecified | natRangeProtoRandom |
 		natRangeProtoRandomFully | natRangePersistent
 	var ok bool
 	if t.Port, t.Last, ok = d.natPorts(a, minAttr, maxAttr); !ok || flags&^known != 0 ||
-		t.Kind == xt.Masquerade && ignoresPort(t.Port, flags) {
+		contradictsPort(flags, t.Port) {
 		return ""
 	}
 	t.SetFlags(flags)
@@ -145,16 +156,17 @@ func (d *ruleDecoder) decodeNAT(a attributes) error {
 		return d.decodeMapBranches(r, func(branch *ruleDecoder) error { return branch.decodeNAT(a) })
 	}
 	first, last, ok := d.natPorts(a, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
-	if !ok || a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
-		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangeProtoSpecified|
-			natRangePersistent) != 0 {
+	flags, okFlags := natFlags(a)
+	if !ok || !okFlags || contradictsPort(flags, first) ||
+		a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
+		flags&^(natRangeMapIPs|natRangeProtoSpecified|natRangePersistent) != 0 {
 		return errUnsupported
 	}
 	family := a.Number(unix.NFTA_NAT_FAMILY)
 	var action rules.Action = rules.DNATPort{Port: first, Last: last}
 	if a.Get(unix.NFTA_NAT_REG_ADDR_MIN) != nil {
 		addr, lastAddr, ok := d.natAddrs(a, family)
-		if !ok || lastAddr.IsValid() && a.Number(unix.NFTA_NAT_FLAGS)&natRangePersistent != 0 {
+		if !ok || lastAddr.IsValid() && flags&natRangePersistent != 0 {
 			// With the flag, the choice of the address ignores the original destination
 			// (find_best_ips_proto in net/netfilter/nf_nat_core.c).
 			return errUnsupported

@@ -111,6 +111,8 @@ func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes
 		}
 		source := d.load(a, attr)
 		op.dependOn(source)
+		// The expression may read registers after the operand. decodeHash has the same check.
+		op.noData = op.noData || name != "hash" && op.length > source.length
 		if text, ok := bitwiseText(name, a); ok {
 			op.text = source.String() + text
 			continue
@@ -157,7 +159,7 @@ type operand struct {
 	constant     []byte
 	mask         []byte // nil for all bits
 	xor          []byte
-	networkOrder bool // a number that was converted from host to network byte order
+	networkOrder bool // converted from host to network byte order; see field.hasByteOrder
 	hasPorts     bool // for port fields: the protocol has ports
 	ipv6         bool // for ICMP fields and keys of caches: the family is IPv6
 	// loads contains the numbers of the pending loads that the value depends on.
