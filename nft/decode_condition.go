@@ -103,7 +103,7 @@ func (d *ruleDecoder) decodeObjref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
 	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
 	case nftObjectCounter:
-		d.addCount()
+		d.addNoEffect("counter name "+name, a)
 	case nftObjectCTTimeout: // determines when the connection expires
 		d.addCondition(rules.Unknown{
 			Text: "ct timeout set " + name, Effect: rules.Writes, Data: rules.NoData,

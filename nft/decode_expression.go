@@ -109,7 +109,11 @@ func kindOfExpression(name string) (kind expressionKind, known bool) {
 	case "counter":
 		return expressionKind{decode: (*ruleDecoder).decodeCounter}, true
 	case "log", "last":
-		return expressionKind{decode: (*ruleDecoder).decodeNoEffect}, true
+		decode := func(d *ruleDecoder, a attributes) error {
+			d.addNoEffect(name, a)
+			return nil
+		}
+		return expressionKind{decode: decode}, true
 	case "objref":
 		return expressionKind{decode: (*ruleDecoder).decodeObjref}, true
 	case "notrack":
@@ -204,13 +208,6 @@ func (d *ruleDecoder) unknownData(name string, a attributes) string {
 		return fmt.Sprintf("%s index in %v", data, d.indexScope)
 	}
 	return data
-}
-
-// decodeNoEffect decodes an expression that does not affect the packet. The model represents it as
-// a [rules.Count].
-func (d *ruleDecoder) decodeNoEffect(attributes) error {
-	d.addCount()
-	return nil
 }
 
 // decodeNotrack decodes the action that excludes the packet from conntrack.

@@ -151,7 +151,7 @@ func (d *ruleDecoder) decodeCT(a attributes) error {
 	case key == unix.NFT_CT_MARK:
 		d.setConntrackMark(op)
 	case key == unix.NFT_CT_EVENTMASK:
-		d.addCount()
+		d.addNoEffect("ct event", a)
 	case key == unix.NFT_CT_LABELS:
 		d.writeState("ct label", a)
 	case key == unix.NFT_CT_SECMARK:

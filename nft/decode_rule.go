@@ -35,6 +35,7 @@ type ruleDecoder struct {
 	protocols []rules.Protocol
 	isLimited bool
 
+	isSluice  bool // the rule is in Sluice's table
 	sets      decodedSets
 	registers [registerCount]*operand
 	// pending contains the loads of optional fields that no condition depends on yet. Such a load
@@ -99,6 +100,7 @@ func (d *ruleDecoder) decode(a attributes) {
 		budget := maxExpansion
 		d.budget = &budget
 	}
+	d.isSluice = d.family == rules.Inet && a.HasText(unix.NFTA_RULE_TABLE, rules.TableName)
 	d.rule.Handle = rules.Handle(a.Number64(unix.NFTA_RULE_HANDLE))
 	d.rule.Comment = comment(a.Get(unix.NFTA_RULE_USERDATA))
 	wellFormed := d.unhashed.Each(func(_ uint16, value []byte) {
@@ -195,9 +197,17 @@ func (d *ruleDecoder) addAction(action rules.Action) {
 	}
 }
 
-// addCount adds a [rules.Count], unless the last action is a Count. A Count represents actions
-// without an effect on the packet.
-func (d *ruleDecoder) addCount() {
+// addNoEffect adds an expression that has no effect on packets, such as log. In a foreign table, a
+// [rules.Count] represents it, unless the last action is a Count. In Sluice's table, it is the
+// change of a state that no condition reads, because the expression is a difference: for example,
+// log can copy packets to a process.
+func (d *ruleDecoder) addNoEffect(text string, a attributes) {
+	if d.isSluice {
+		d.addCondition(rules.Unknown{
+			Text: text, Effect: rules.Writes, Data: d.identityWith(a), State: text,
+		})
+		return
+	}
 	if n := len(d.rule.Actions); n == 0 || d.rule.Actions[n-1] != rules.Action(rules.Count{}) {
 		d.addAction(rules.Count{})
 	}
@@ -338,7 +348,7 @@ func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	case v.endsRule:
 		d.addUnknown("break", rules.Reads, "")
 	default:
-		d.addCount()
+		d.addNoEffect("continue", a)
 	}
 	return nil
 }

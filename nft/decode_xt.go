@@ -15,12 +15,12 @@ var ipv4Protocol = payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1}
 // equivalent expression.
 func (d *ruleDecoder) decodeExtensionTarget(a attributes) error {
 	d.rule.XTables = true
+	name := a.Text(unix.NFTA_TARGET_NAME)
 	action := xt.DecodeTarget(d.family, xt.Extension{
-		Name: a.Text(unix.NFTA_TARGET_NAME), Revision: a.Number(unix.NFTA_TARGET_REV),
-		Data: a.Get(unix.NFTA_TARGET_INFO),
+		Name: name, Revision: a.Number(unix.NFTA_TARGET_REV), Data: a.Get(unix.NFTA_TARGET_INFO),
 	})
 	if action == rules.Action(rules.Count{}) {
-		d.addCount()
+		d.addNoEffect("-j "+name, a)
 	} else {
 		d.addAction(action)
 	}

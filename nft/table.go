@@ -111,7 +111,7 @@ func (t *Table) decode(budget *int, result *rules.Table) error {
 		c := &t.Chains[i]
 		result.Chains[i] = rules.Chain{Name: c.Name, Base: c.Base}
 		for j := range c.Rules {
-			r, err := c.Rules[j].encode()
+			r, err := c.Rules[j].encode(t.Name)
 			if err != nil {
 				return fmt.Errorf("chain %s, rule %d: %w", c.Name, j+1, err)
 			}
@@ -123,12 +123,13 @@ func (t *Table) decode(budget *int, result *rules.Table) error {
 	return nil
 }
 
-// encode encodes a rule as the kernel does in a dump. An Unknown becomes an empty expression with
-// the name unknownExpression. Expressions that are too long for a message become one Unknown, and a
-// comment that is too long is omitted.
-func (r *Rule) encode() (rawRule, error) {
+// encode encodes a rule of the table as the kernel does in a dump. An Unknown becomes an empty
+// expression with the name unknownExpression. Expressions that are too long for a message become
+// one Unknown, and a comment that is too long is omitted.
+func (r *Rule) encode(table string) (rawRule, error) {
 	raw := rawRule{line: r.Line, incomplete: r.Incomplete}
 	e := encoder{messages: messages{asDumped: true}}
+	e.addText(unix.NFTA_RULE_TABLE, table)
 	e.addNumber64(unix.NFTA_RULE_HANDLE, uint64(r.Handle))
 	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, x := range r.Expressions {
