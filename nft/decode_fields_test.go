@@ -221,6 +221,18 @@ func TestOnlyLookupsOfWholeFieldsAreModeled(t *testing.T) {
 			want: "reads(ip daddr . ip daddr @s) | accept",
 		},
 		{
+			name:  "a set that changes, with keys of the operand's length",
+			loads: func(e *encoder) { writeDestination(e, 0) },
+			set:   fieldSet{flags: unix.NFT_SET_EVAL, keyLength: 4},
+			want:  "ip daddr @s | accept",
+		},
+		{
+			name:  "a set that changes, with shorter keys",
+			loads: func(e *encoder) { writeDestination(e, 0) },
+			set:   fieldSet{flags: unix.NFT_SET_EVAL, keyLength: 1},
+			want:  "reads(ip daddr @s)? | accept",
+		},
+		{
 			name: "an operand that the model cannot represent", loads: func(e *encoder) {
 				writeDestination(e, 0)
 				loadTo(e, 1, &expr.Meta{Key: expr.MetaKeyPRIORITY})
@@ -279,6 +291,51 @@ func TestUnknownLookupsDependOnTheLengthsOfFields(t *testing.T) {
 	if a.Data == rules.NoData || a != same || a == other {
 		t.Errorf("lookups %q, %q and %q, want the first two equal, and the third different", a, same,
 			other)
+	}
+}
+
+// TestAdditionsDependOnTheLengthOfKeys checks that additions to sets differ if the sets store
+// different parts of the operand.
+func TestAdditionsDependOnTheLengthOfKeys(t *testing.T) {
+	identity := func(keyLength int) string {
+		set := fieldSet{flags: unix.NFT_SET_EVAL, keyLength: keyLength}
+		return set.decode().changeIdentity()
+	}
+	if a, same, other := identity(4), identity(4), identity(1); a != same || a == other {
+		t.Errorf("identities %q, %q and %q, want the first two equal, and the third different", a, same,
+			other)
+	}
+}
+
+// TestOrderOfCrossingIntervals checks that the order of the elements of a map decides whether it
+// equals another only if two keys overlap. The kernel accepts intervals of two fields that cross,
+// and uses the element that was added first.
+func TestOrderOfCrossingIntervals(t *testing.T) {
+	accept, drop := &expr.Verdict{Kind: expr.VerdictAccept}, &expr.Verdict{Kind: expr.VerdictDrop}
+	row := SetElement{Key: []byte(local1 + local9), Last: []byte(local10 + local9), Verdict: accept}
+	column := SetElement{Key: []byte(local9 + local1), Last: []byte(local9 + local10), Verdict: drop}
+	other := SetElement{Key: []byte(local1 + local1), Last: []byte(local1 + local1), Verdict: drop}
+	for _, tc := range []struct {
+		name    string
+		a, b    SetElement
+		isEqual bool
+	}{
+		{"crossing intervals", row, column, false},
+		{"disjoint intervals", row, other, true},
+	} {
+		identity := func(elements ...SetElement) string {
+			set := fieldSet{
+				severalFields | unix.NFT_SET_MAP, 8, []uint32{4, 4}, unix.NFT_DATA_VERDICT, elements,
+			}
+			return set.decode().identity()
+		}
+		first := identity(tc.a, tc.b)
+		if again := identity(tc.a, tc.b); first == rules.NoData || first != again {
+			t.Errorf("%s: identities %q and %q of equal maps, want equal ones", tc.name, first, again)
+		}
+		if isEqual := first == identity(tc.b, tc.a); isEqual != tc.isEqual {
+			t.Errorf("%s: equal in the other order: %t, want %t", tc.name, isEqual, tc.isEqual)
+		}
 	}
 }
 

@@ -67,7 +67,9 @@ func (s *decodedSet) identity() string {
 	if s.id != "" {
 		return s.id
 	}
-	s.sort()
+	if !s.dependsOnOrder() {
+		s.sort()
+	}
 	h := sha256.New()
 	writePart := func(b []byte) {
 		_, _ = h.Write(native.AppendUint32(nil, uint32(len(b))))
@@ -85,6 +87,21 @@ func (s *decodedSet) identity() string {
 	}
 	s.id = fmt.Sprintf("%x", h.Sum(nil))
 	return s.id
+}
+
+// dependsOnOrder reports whether the order of the elements may decide which value a map contains for
+// a key. If two intervals of several fields have a common key, the kernel uses the value of the
+// element that was added first.
+func (s *decodedSet) dependsOnOrder() bool {
+	if s.verdicts == nil && s.data == nil || !s.hasSeveralFields() {
+		return false
+	}
+	fields := make([]operand, len(s.fieldLengths))
+	for i, length := range s.fieldLengths {
+		fields[i].length = length
+	}
+	keys, err := s.keys()
+	return err != nil || mayOverlap(fields, keys)
 }
 
 // A cacheKey identifies the form in which the keys of a set were decoded.

@@ -25,14 +25,14 @@ func (s *decodedSet) state(name string) string {
 
 // listMatch returns the condition that the operands are in a set that may change.
 // listMatch supports only addresses, ports, protocols and families, and only elements without
-// limits.
+// limits. The kernel must compare whole operands; see comparesFields.
 func (d *ruleDecoder) listMatch(
 	ops []operand, negated bool, name string, s *decodedSet,
 ) (rules.Match, bool) {
 	if !s.isDynamic || s.verdicts != nil || s.data != nil {
 		return nil, false
 	}
-	if s.load(); s.hasLimits {
+	if s.load(); s.hasLimits || len(ops) == 1 && ops[0].length != s.keyLength {
 		return nil, false
 	}
 	m := rules.MatchListed{Not: negated, List: "@" + name, State: s.state(name)}
@@ -66,7 +66,7 @@ func (s *decodedSet) changeIdentity() string {
 	if s.load(); s.bounds == "" {
 		return rules.NoData
 	}
-	return s.bounds + " " + s.contents
+	return fmt.Sprintf("key length %d %s %s", s.keyLength, s.bounds, s.contents)
 }
 
 // currentContents returns a hash of the elements at the time of the read, independent of their
