@@ -32,8 +32,8 @@ func (rs *Ruleset) AllRules() iter.Seq2[*Table, *Rule] {
 	}
 }
 
-// AllMatches returns the matches of the rule, the matches of its [Require] actions, and its [Unknown]
-// actions, each of which may be a condition.
+// AllMatches returns the matches of the rule, the matches of its [Require] actions, and its
+// [Unknown] actions, each of which may be a condition.
 func (r *Rule) AllMatches() iter.Seq[Match] {
 	return func(yield func(Match) bool) {
 		for _, m := range r.Matches {

@@ -142,7 +142,8 @@ func (f *Facts) readNetwork() error {
 	}
 	for _, r := range routes {
 		f.Routing.Routes = append(f.Routing.Routes, Route{
-			Family: r.Family, Table: r.Table, Default: r.IsDefault, Local: r.IsLocalDefault, Text: r.Text,
+			Family: r.Family, Table: r.Table, Default: r.IsDefault, Local: r.IsLocalDefault,
+			Text: r.Text,
 		})
 	}
 	return errors.Join(err, addrErr, ruleErr, routeErr)

@@ -1,7 +1,6 @@
 package foreign_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -18,8 +17,7 @@ import (
 type program struct {
 	name string
 	nft  string // the program's rules for nft
-	// v4 and v6 are the program's rules for iptables-restore and ip6tables-restore, or files with
-	// them.
+	// v4 and v6 are the program's rules for iptables-restore and ip6tables-restore.
 	v4, v6 string
 	// filters reports that the rules at the evaluated hooks only filter packets.
 	filters bool
@@ -181,13 +179,6 @@ func (p *program) load(t *testing.T, ns *netns.NS, variant istiotest.Variant) {
 		istiotest.Run(t, ns, p.nft, "nft", "-f", "-")
 	}
 	for family, text := range map[rules.Family]string{rules.IPv4: p.v4, rules.IPv6: p.v6} {
-		if path, isPath := strings.CutPrefix(text, "file:"); isPath {
-			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = string(content)
-		}
 		if text != "" {
 			istiotest.Restore(t, ns, variant, family, strings.ReplaceAll(text, "\t", "")+"\n")
 		}
@@ -198,8 +189,8 @@ func (p *program) load(t *testing.T, ns *netns.NS, variant istiotest.Variant) {
 // effect must be decided within the memory of the agent's second attempt. The time is longer,
 // because the machine may be busy. Rules that only filter packets must not be evaluated.
 func TestRulesOfProgramsAreDecidedWithinTheBudget(t *testing.T) {
-	budget := diff.AgentRetryBudget
-	budget.Time *= 4
+	enough, tiny := diff.AgentRetryBudget, diff.Budget{Time: 1, Memory: 1}
+	enough.Time *= 4
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		b, err := compat.Choose(backend)
 		if err != nil {
@@ -228,9 +219,9 @@ func TestRulesOfProgramsAreDecidedWithinTheBudget(t *testing.T) {
 								t.Fatal(err)
 							}
 							p.load(t, ns, variant)
-							budget := budget
+							budget := enough
 							if p.filters {
-								budget = diff.Budget{Time: 1, Memory: 1}
+								budget = tiny
 							}
 							found := foreign.Inspect(ns, desired, budget)
 							if found.Verdict() != foreign.None {

@@ -129,7 +129,8 @@ func OwnerOf(rs *rules.Ruleset, step *rules.Step) Owner {
 	switch t := step.Table; {
 	case compat.IsSluiceTable(t):
 		return OwnerSluice
-	case compat.IsLegacySluiceTable(t) && compat.IsSluiceChain(step.Chain.Name) && !hasSluiceTable(rs):
+	case compat.IsLegacySluiceTable(t) && compat.IsSluiceChain(step.Chain.Name) &&
+		!hasSluiceTable(rs):
 		return OwnerSluice
 	case compat.IsLegacyTable(t):
 		return OwnerLegacy

@@ -16,13 +16,14 @@ import (
 // none.
 func unknownExpectations(live *compat.Live, desired *rules.Ruleset) []string {
 	isTProxy := usesTProxy(desired)
+	expects := func(a rules.Action) bool { return mayExpect(a, isTProxy) }
 	var reasons []string
 	for t, c := range live.Ruleset.AllChains() {
-		for step := range stepsWith(t, c, func(a rules.Action) bool { return mayExpect(a, isTProxy) }) {
+		for step := range stepsWith(t, c, expects) {
 			owner := OwnerOf(&live.Ruleset, &step)
 			if owner != OwnerSluice && len(reasons) < maxClasses {
-				reasons = append(reasons, fmt.Sprintf("connections that conntrack expects because of this "+
-					"rule may not be redirected: %s: %s", owner, step))
+				reasons = append(reasons, fmt.Sprintf("connections that conntrack expects because "+
+					"of this rule may not be redirected: %s: %s", owner, step))
 			}
 		}
 	}

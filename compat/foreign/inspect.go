@@ -193,7 +193,8 @@ func (s *Snapshot) isValidHere() bool {
 		}
 	}
 	if s.dependsOnBridges {
-		if ports, err := bridge.FilteredPorts(nil); err != nil || !slices.Equal(ports, s.bridgePorts) {
+		ports, err := bridge.FilteredPorts(nil)
+		if err != nil || !slices.Equal(ports, s.bridgePorts) {
 			return false
 		}
 	}

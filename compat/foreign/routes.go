@@ -31,8 +31,9 @@ func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
 	if step == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("routes send packets over lo, where they are not captured, and this rule "+
-		"may route them to another host: %s: %s (%s)", OwnerOf(&live.Ruleset, step), step, listed(routes))}
+	return []string{fmt.Sprintf("routes send packets over lo, where they are not captured, and "+
+		"this rule may route them to another host: %s: %s (%s)", OwnerOf(&live.Ruleset, step), step,
+		listed(routes))}
 }
 
 // listed returns the first of the texts as a list.
@@ -56,8 +57,9 @@ func unknownEncapsulation(live *compat.Live, desired *rules.Ruleset) []string {
 	if len(found) == 0 {
 		return nil
 	}
-	return []string{"routes encapsulate packets that they send over lo, where they are not captured, or " +
-		"decapsulate packets after prerouting, so that packets may bypass the proxy: " + listed(found)}
+	return []string{"routes encapsulate packets that they send over lo, where they are not " +
+		"captured, or decapsulate packets after prerouting, so that packets may bypass the " +
+		"proxy: " + listed(found)}
 }
 
 // unknownDelivery returns a sentence if packets that the desired ruleset redirects to a loopback
@@ -72,8 +74,8 @@ func unknownDelivery(live *compat.Live, desired *rules.Ruleset) []string {
 	if len(found) == 0 {
 		return nil
 	}
-	return []string{"captured packets are redirected to a loopback address, and policy rules or routes " +
-		"may send packets to this address to another host: " + listed(found)}
+	return []string{"captured packets are redirected to a loopback address, and policy rules or " +
+		"routes may send packets to this address to another host: " + listed(found)}
 }
 
 // isLoopbackMissing reports whether all packets to loopback addresses have other routes than the
@@ -138,8 +140,9 @@ func reroutingStep(live *compat.Live) *rules.Step {
 			if base == nil || base.Hook == rules.Input || base.Hook == rules.Forward {
 				continue // see unknownAtInput
 			}
+			reroutes := func(a rules.Action) bool { return mayReroute(base, a) }
 			for _, c := range t.ReachableFrom(&t.Chains[j]) {
-				for step := range stepsWith(t, c, func(a rules.Action) bool { return mayReroute(base, a) }) {
+				for step := range stepsWith(t, c, reroutes) {
 					if OwnerOf(&live.Ruleset, &step) != OwnerSluice {
 						return &step
 					}

@@ -81,9 +81,10 @@ type Process struct {
 
 // Processes returns the processes that opened the connections. It omits connections whose socket is
 // closed or unknown. If no visible process has the socket open, or the context is done before the
-// process is found, PID is 0 and the group is unknown. Processes reads the sockets and the processes
-// once for all connections. It returns no processes if another user namespace owns the network
-// namespace and /proc has no process of that user namespace, because the owners are then unknown.
+// process is found, PID is 0 and the group is unknown. Processes reads the sockets and the
+// processes once for all connections. It returns no processes if another user namespace owns the
+// network namespace and /proc has no process of that user namespace, because the owners are then
+// unknown.
 func (n *Namespace) Processes(
 	ctx context.Context, connections []Connection,
 ) map[Connection]Process {

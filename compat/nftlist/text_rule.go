@@ -51,8 +51,8 @@ func (t *textReader) textOf(tokens []token) string {
 func isStart(t token) bool {
 	return isProtocol(t) || t.is("limit", "quota", "dnat", "snat", "masquerade", "reject", "queue",
 		"dup", "fwd", "add", "update", "delete", "synproxy", "flow", "xt", "jump", "goto", "log",
-		"redirect", "tproxy", "meta", "ct", "fib", "numgen", "jhash", "symhash", "socket", "osf", "rt",
-		"ipsec", "exthdr")
+		"redirect", "tproxy", "meta", "ct", "fib", "numgen", "jhash", "symhash", "socket", "osf",
+		"rt", "ipsec", "exthdr")
 }
 
 // parseStatement reads a statement.

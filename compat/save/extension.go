@@ -23,9 +23,9 @@ type extension struct {
 	// target translates a target with its given options. The action is nil if the target has no
 	// effect on packets.
 	target func(*moduleReader) rules.Action
-	// text returns the text of a match or target that the model does not represent. Package xt gives
-	// the same text to the same match or target in the kernel. text returns false if this text is
-	// unknown, for example because a value is invalid.
+	// text returns the text of a match or target that the model does not represent. Package xt
+	// gives the same text to the same match or target in the kernel. text returns false if this
+	// text is unknown, for example because a value is invalid.
 	text func(*moduleReader) (text string, ok bool)
 }
 

@@ -149,8 +149,8 @@ func (r *moduleReader) anyEffect() rules.Unknown {
 	return rules.Unknown{Text: rawText(r.module.words)}
 }
 
-// repeatsOption reports whether an option was given more than once, which readKnownOption rejects for
-// a closed extension.
+// repeatsOption reports whether an option was given more than once, which readKnownOption rejects
+// for a closed extension.
 func (r *moduleReader) repeatsOption() bool {
 	for i, o := range r.options {
 		if r.option(o.name) != &r.options[i] {

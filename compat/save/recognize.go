@@ -34,7 +34,10 @@ func inputFormats() []inputFormat {
 			`(table (ip|ip6|inet|arp|bridge|netdev) \S+|chain \S+ \S+ \S+|chain \S+) \{`)},
 		{"the output of iptables -L", headMatches(`(?m)^Chain \S+ \((policy |\d+ references)|` +
 			`^\s*(num +)?(pkts +bytes +)?target +prot +opt `)},
-		{"the output of iptables-save", headMatches(`(?m)^\* ?(nat|filter|mangle|raw|security)\s*$`)},
+		{
+			"the output of iptables-save",
+			headMatches(`(?m)^\* ?(nat|filter|mangle|raw|security)\s*$`),
+		},
 		{"the output of iptables -S", headMatches(`(?m)\A(-[PN] \S+( \S+)?\s*\n)*` +
 			`-(P \S+ (ACCEPT|DROP)|N \S+|A \S+.*)\s*$`)},
 		{"the output of ipset save", headMatches(`(?m)^create \S+ (hash|bitmap|list):`)},
@@ -42,7 +45,10 @@ func inputFormats() []inputFormat {
 			"an error of kubectl",
 			headMatches(`\A(Error from server|error: |Unable to connect to the server)`),
 		},
-		{"YAML, such as the output of kubectl with -o yaml", headMatches(`(?m)^(apiVersion|kind): \S`)},
+		{
+			"YAML, such as the output of kubectl with -o yaml",
+			headMatches(`(?m)^(apiVersion|kind): \S`),
+		},
 		{"the output of kubectl get", headMatches(`\A(NAMESPACE +)?NAME +\S`)},
 	}
 }

@@ -59,12 +59,13 @@ func (s foundSockets) isListening(protocol rules.Protocol, port uint16) bool {
 func translatedDestination(
 	ns *netns.NS, caller, to netip.AddrPort,
 ) (destination netip.AddrPort, err error) {
+	original := conntrack.Tuple{Source: caller, Destination: to}
 	err = ns.Do(func() error {
 		for e, err := range conntrack.List() {
 			if err != nil {
 				return err
 			}
-			if e.Protocol == rules.UDP && e.Original == (conntrack.Tuple{Source: caller, Destination: to}) {
+			if e.Protocol == rules.UDP && e.Original == original {
 				destination = e.Reply.Source
 				return nil
 			}

@@ -76,7 +76,8 @@ func (t *Table) AddChains(names ...string) ([]Chain, error) {
 		if !isChainName(name) {
 			return nil, fmt.Errorf("%s: %q is not a chain name: must have 1 to %d bytes, "+
 				"no spaces or control characters, no leading - or !, "+
-				"and not be the name of a verdict or built-in chain, or ERROR", t, name, MaxChainName)
+				"and not be the name of a verdict or built-in chain, or ERROR", t, name,
+				MaxChainName)
 		}
 		isTaken[name] = true
 		chains = append(chains, Chain{

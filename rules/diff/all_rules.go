@@ -66,7 +66,9 @@ func ruleHasMatch(r *rules.Rule, condition func(rules.Match) bool) bool {
 
 // chainHasMatch reports whether a rule of the chain has a match, as ruleHasMatch.
 func chainHasMatch(c *rules.Chain, condition func(rules.Match) bool) bool {
-	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return ruleHasMatch(&r, condition) })
+	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+		return ruleHasMatch(&r, condition)
+	})
 }
 
 // hasAction reports whether a rule of the ruleset has an action for which the condition is true.

@@ -26,8 +26,8 @@ var DefaultBudget = Budget{Time: 10 * time.Second, Memory: 512 << 20}
 // With the race detector its time is longer.
 var AgentBudget = Budget{Time: slowdown * 50 * time.Millisecond, Memory: 16 << 20}
 
-// AgentRetryBudget is for the request after one that has exceeded AgentBudget. The rules of known
-// programs need less.
+// AgentRetryBudget is for the request after one that has exceeded AgentBudget. The rules of
+// fail2ban, CrowdSec, Tailscale and wg-quick need less memory.
 var AgentRetryBudget = Budget{Time: 10 * AgentBudget.Time, Memory: 2 * AgentBudget.Memory}
 
 // From returns a budget that several requests share, for work that began at the given time. The

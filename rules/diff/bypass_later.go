@@ -148,7 +148,8 @@ func (w *walk) stepsOfZones() map[uint16]*rules.Step {
 				set, ok := a.(rules.SetZone)
 				if ok && set.Zone != 0 && steps[set.Zone] == nil {
 					w.meter.alloc(entrySize)
-					steps[set.Zone] = &rules.Step{ChainRef: rules.ChainRef{Table: t, Chain: c}, Index: i}
+					chain := rules.ChainRef{Table: t, Chain: c}
+					steps[set.Zone] = &rules.Step{ChainRef: chain, Index: i}
 				}
 			}
 		}

@@ -1,7 +1,8 @@
 package diff
 
 // A Fact is a behavior of the kernel that does not depend on the rules and that the evaluator
-// relies on. FACTS.md lists all facts, each with its name and the kernel functions that implement it.
+// relies on. FACTS.md lists all facts, each with its name and the kernel functions that implement
+// it.
 type Fact string
 
 // The facts that traces print.

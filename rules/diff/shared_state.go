@@ -205,7 +205,8 @@ func mayReadConnectionMark(u rules.Unknown) bool {
 // writesConnectionMark reports whether an action may change the mark of a connection.
 func writesConnectionMark(a rules.Action) bool {
 	u, ok := a.(rules.Unknown)
-	return savesMark(a) || ok && (u.Effect == rules.WritesConntrackMark || u.Effect == rules.AnyEffect)
+	return savesMark(a) ||
+		ok && (u.Effect == rules.WritesConntrackMark || u.Effect == rules.AnyEffect)
 }
 
 // eachChainFrom calls fn once for each chain that packets may reach from base chains at the

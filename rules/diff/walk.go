@@ -301,6 +301,7 @@ func chainName(c rules.ChainRef) string {
 // evaluateBase evaluates a base chain, and returns the packets that continue with the next chain.
 func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 	base := p.chain.Chain.Base
+	// Explain also records base chains without effect.
 	if w.single == nil && !p.chain.Chain.HasEffect() {
 		return in
 	}

@@ -54,7 +54,8 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 func isOverBridge(ns *netns.NS, p rules.Packet) (bool, error) {
 	ports, err := bridge.FilteredPorts(ns)
 	return slices.ContainsFunc(ports, func(port bridge.Port) bool {
-		return port.Filters(p.Family()) && (port.Name == p.InInterface || port.Bridge == p.InInterface)
+		return port.Filters(p.Family()) &&
+			(port.Name == p.InInterface || port.Bridge == p.InInterface)
 	}), err
 }
 
@@ -73,8 +74,8 @@ func (s *system) warnOfRoute(p *parameters, packet *rules.Packet) {
 	err := p.inNamespace(func(ns *netns.NS) error {
 		name, err := route.OutInterface(ns, sent)
 		if err == nil && name != "" && name != packet.OutInterface {
-			s.warn("%s: the namespace routes this packet through interface %s; to explain it for %s, "+
-				"add dev %s", packet, name, name, name)
+			s.warn("%s: the namespace routes this packet through interface %s; to explain it for "+
+				"%s, add dev %s", packet, name, name, name)
 		}
 		return err
 	})

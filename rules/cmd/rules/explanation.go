@@ -27,8 +27,8 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		fmt.Fprintln(b, "  "+sentence)
 	}
 	for _, step := range trace.UnknownAt {
-		fmt.Fprintf(b, "  Unknown in chain %s rule %d: %s\n", chainName(step.ChainRef), step.Number(),
-			stepText(step))
+		fmt.Fprintf(b, "  Unknown in chain %s rule %d: %s\n", chainName(step.ChainRef),
+			step.Number(), stepText(step))
 	}
 	for _, property := range trace.Assumed {
 		fmt.Fprintln(b, "  Assumed: "+property)

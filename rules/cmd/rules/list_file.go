@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// maxListFiles is the maximum total size of the files of a list in bytes. 200,000 IPv4 prefixes have
-// about 3.6 MB.
+// maxListFiles is the maximum total size of the files of a list in bytes. 200,000 IPv4 prefixes
+// have about 3.6 MB.
 const maxListFiles = 4 << 20
 
 // expandLists replaces each element @FILE of a list by the elements in the file. A repeatable
@@ -35,8 +35,8 @@ func (p *parameter) expandLists(texts []string) ([]string, error) {
 				return nil, err
 			}
 			if size += length; size > maxListFiles {
-				return nil, fmt.Errorf("%s: the files of the list have more than %d MiB in total", path,
-					maxListFiles>>20)
+				return nil, fmt.Errorf("%s: the files of the list have more than %d MiB in total",
+					path, maxListFiles>>20)
 			}
 			expanded = append(expanded, elements...)
 		}
