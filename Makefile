@@ -11,6 +11,8 @@ DEMO = ./rules/cmd/demo
 # Packages with concurrency, whose tests `make test-race` runs. `make test` does not use the race
 # detector, which builds every package a second time and makes tests several times slower.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
+# Packages with tests of resident memory, which the race detector would increase.
+MEMORY = ./nft/established ./install/audit
 # Tests mostly wait for the kernel, clocks and other processes. Therefore more packages and tests run
 # in parallel than there are cores.
 PARALLEL = -p $$((3 * $$(nproc))) -parallel $$((8 * $$(nproc)))
@@ -88,8 +90,9 @@ test-race: ## Run the tests of packages with concurrency under the race detector
 
 test-long: export CGO_ENABLED = 1
 test-long: bin/cni/bridge
-test-long: ## Run short and long tests under the race detector, soak for SOAK_LONG (5m), and test-kernel with a million packets.
+test-long: ## Run short and long tests under the race detector, tests of memory without it, soak for SOAK_LONG (5m), and test-kernel with a million packets.
 	@SLUICE_LONG=1 .ci/test -race -timeout 40m $(TESTFLAGS) ./...
+	@CGO_ENABLED=0 SLUICE_LONG=1 .ci/test -p 1 -timeout 10m -run '^TestMemoryOf' $(TESTFLAGS) $(MEMORY)
 	@$(MAKE) --no-print-directory soak SOAK=$(SOAK_LONG) SANDBOXES=5000 SLUICE_SOAK_WRITE=
 	@$(MAKE) --no-print-directory test-kernel PAIRS=1000000
 

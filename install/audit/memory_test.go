@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/budgettest"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -28,8 +29,8 @@ func TestMemoryOfTheLargestRulesets(t *testing.T) {
 		readLargeRulesets(t, path)
 		return
 	}
-	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("takes a minute: set SLUICE_LONG=1")
+	if os.Getenv("SLUICE_LONG") == "" || budgettest.RaceDetector {
+		t.Skip("takes a minute, without the race detector: set SLUICE_LONG=1")
 	}
 	table := func(before, rule string, n int) string {
 		return "table ip t {\n" + before + "chain c {\ntype filter hook output priority 0\n" +
@@ -73,35 +74,21 @@ func readLargeRulesets(t *testing.T, path string) {
 	}
 	ns := audit.In(handle)
 	defer ns.Close()
-	before := maxResident(t)
+	before := budgettest.MaxResident(t)
 	redirect := rules.DefaultRedirect()
 	redirect.OutboundCIDRs.All, redirect.InboundPorts.All = true, true
 	found := ns.Foreign(rules.MustCompile(redirect), false, nil, diff.AgentRetryBudget)
-	t.Logf("reading: %d MiB, verdict %q, unknown %v", (maxResident(t)-before)>>20, found.Verdict(), found.Unknown)
+	t.Logf("reading: %d MiB, verdict %q, unknown %v", (budgettest.MaxResident(t)-before)>>20,
+		found.Verdict(), found.Unknown)
 	result, err := ns.Repair(compat.BackendLegacy, rules.MustCompile(redirect), compat.Comparison{})
 	if err != nil || result.Outcome == nft.Unchanged {
 		t.Errorf("Repair: outcome %q, error %v, want a change", result.Outcome, err)
 	}
-	used := maxResident(t) - before
+	used := budgettest.MaxResident(t) - before
 	t.Logf("reading and replacing: %d MiB", used>>20)
 	if used > rulelock.MaxReadMemory {
 		t.Errorf("the read needs %d MiB, want at most %d MiB", used>>20, rulelock.MaxReadMemory>>20)
 	}
-}
-
-// maxResident returns the maximum resident memory of the process so far, in bytes.
-func maxResident(t *testing.T) int {
-	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, line, _ := strings.Cut(string(status), "\nVmHWM:")
-	var kib int
-	if _, err := fmt.Sscanf(line, "%d kB", &kib); err != nil {
-		t.Fatal(err)
-	}
-	return kib << 10
 }
 
 // TestRulesOfOnePodAreReadAtATime checks that two workers do not read the rules of two pods at the

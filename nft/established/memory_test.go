@@ -1,16 +1,18 @@
 package established_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/budgettest"
 	"github.com/sluice-mesh/sluice/nft/conntrack/conntracktest"
 	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -22,97 +24,143 @@ import (
 // maxMemory is the memory that End needs according to the documentation of package established.
 const maxMemory = 40 << 20
 
-// TestMemoryOfManyConnections measures the memory that End needs for 200,000 conntrack entries and
-// about as many sockets as it keeps, in a process of its own.
+// Together, the processes of TestMemoryOfManyConnections open almost as many sockets as End keeps.
+// Each opens fewer than the usual limit of descriptors.
+const (
+	processes  = 8
+	perProcess = 8_190 // connections
+)
+
+// TestMemoryOfManyConnections measures the memory that End needs for more conntrack entries than
+// results that it caches, and for about as many sockets as it keeps, in a process of its own. All
+// sockets have a descriptor, so that End also keeps their groups.
 func TestMemoryOfManyConnections(t *testing.T) {
-	if path := os.Getenv("SLUICE_END_NETNS"); path != "" {
-		endManyConnections(t, path)
+	if path := os.Getenv("SLUICE_CONNECT_NETNS"); path != "" {
+		if err := openNS(t, path).Do(connect); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(connected)
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
-	if os.Getenv("SLUICE_LONG") == "" {
-		t.Skip("takes half a minute: set SLUICE_LONG=1")
+	if path := os.Getenv("SLUICE_END_NETNS"); path != "" {
+		endManyConnections(t, openNS(t, path))
+		return
+	}
+	if os.Getenv("SLUICE_LONG") == "" || budgettest.RaceDetector {
+		t.Skip("takes half a minute, without the race detector: set SLUICE_LONG=1")
 	}
 	ns := netnstest.NewPair(t).Pod
-	conntracktest.AddTCP(t, ns, testbed.PodIP4, 200_000)
-	connect(t, ns, 65_000)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestMemoryOfManyConnections$", "-test.v")
+	conntracktest.AddTCP(t, ns, testbed.PodIP4, 20_000)
+	for range processes {
+		startConnections(t, ns)
+	}
+	cmd := testProcess("SLUICE_END_NETNS", ns)
+	cmd.Args = append(cmd.Args, "-test.v")
 	// The memory limit makes the garbage small.
-	cmd.Env = append(os.Environ(), "GOMEMLIMIT=32MiB",
-		fmt.Sprintf("SLUICE_END_NETNS=/proc/%d/fd/%d", os.Getpid(), ns.FD()))
+	cmd.Env = append(cmd.Env, "GOMEMLIMIT=32MiB")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%v: %s", err, out)
+		t.Error(err)
 	}
 	t.Logf("%s", out)
 }
 
-// endManyConnections ends the connections of a network namespace, and checks the memory that this
-// needs.
-func endManyConnections(t *testing.T, path string) {
+// testProcess returns a command that runs TestMemoryOfManyConnections, with a variable that
+// contains the path of the namespace.
+func testProcess(variable string, ns *netns.NS) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMemoryOfManyConnections$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=/proc/%d/fd/%d", variable, os.Getpid(), ns.FD()))
+	return cmd
+}
+
+// openNS opens a namespace until the test ends.
+func openNS(t *testing.T, path string) *netns.NS {
+	t.Helper()
 	ns, err := netns.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ns.Close() }()
+	t.Cleanup(func() { _ = ns.Close() })
+	return ns
+}
+
+// endManyConnections ends the connections of a network namespace, and checks the memory that this
+// needs.
+func endManyConnections(t *testing.T, ns *netns.NS) {
 	rs := capturingRules(rules.ModeRedirect)
-	before, start := maxResident(t), time.Now()
-	report, err := established.End(ns, rs, established.Options{ProcDir: "/proc", Time: 20 * time.Second})
-	used := maxResident(t) - before
-	t.Logf("%d MiB, %s, report %+v, error %v", used>>20, time.Since(start), report, err)
+	before, start := budgettest.MaxResident(t), time.Now()
+	report, err := established.End(ns, rs, established.Options{ProcDir: "/proc", Time: time.Hour})
+	used := budgettest.MaxResident(t) - before
+	t.Logf("%d MiB, %s", used>>20, time.Since(start))
+	if err != nil || report != (established.Report{}) {
+		t.Errorf("report %+v, error %v; want an empty report", report, err)
+	}
 	if used > maxMemory {
 		t.Errorf("End needs %d MiB, want at most %d MiB", used>>20, maxMemory>>20)
 	}
 }
 
-// connect opens n TCP connections over lo, whose clients are closed and whose servers are not
-// accepted. The kernel lists both sockets of a connection for a minute, and neither has a
-// descriptor.
-func connect(t *testing.T, ns *netns.NS, n int) {
-	t.Helper()
-	if err := ns.Do(func() error {
-		if err := os.WriteFile("/proc/sys/net/core/somaxconn", []byte("65535"), 0); err != nil {
-			return err
-		}
-		l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { _ = unix.Close(l) })
-		server := unix.SockaddrInet4{Port: 1000, Addr: [4]byte{127, 0, 0, 1}}
-		if err := errors.Join(unix.Bind(l, &server), unix.Listen(l, n)); err != nil {
-			return err
-		}
-		for i := range n {
-			c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			// Without a port, the kernel would search for a free one.
-			client := unix.SockaddrInet4{
-				Port: 2000 + i%1000, Addr: [4]byte{127, 1, byte(i / 1000), 1},
-			}
-			if err := errors.Join(unix.Bind(c, &client), unix.Connect(c, &server),
-				unix.Close(c)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
+// connected is the line that a process prints when its connections are open.
+const connected = "connected"
 
-// maxResident returns the maximum resident memory of the process so far, in bytes.
-func maxResident(t *testing.T) int {
+// startConnections starts a process that opens connections in the namespace until the test ends,
+// and waits until they are open.
+func startConnections(t *testing.T, ns *netns.NS) {
 	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
+	cmd := testProcess("SLUICE_CONNECT_NETNS", ns)
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, line, _ := strings.Cut(string(status), "\nVmHWM:")
-	var kib int
-	if _, err := fmt.Sscanf(line, "%d kB", &kib); err != nil {
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return kib << 10
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	output := bufio.NewReader(stdout)
+	if line, err := output.ReadString('\n'); line != connected+"\n" {
+		rest, _ := io.ReadAll(output)
+		t.Fatalf("%s%s%v", line, rest, err)
+	}
+}
+
+// connect opens TCP connections over lo in the namespace of the thread.
+func connect() error {
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	loopback := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
+	if err := errors.Join(unix.Bind(l, loopback), unix.Listen(l, 1)); err != nil {
+		return err
+	}
+	server, err := unix.Getsockname(l)
+	if err != nil {
+		return err
+	}
+	port := server.(*unix.SockaddrInet4).Port
+	for i := range perProcess {
+		c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		// Without a port, the kernel would search for a free one.
+		client := &unix.SockaddrInet4{
+			Port: 2000 + i%1000, Addr: [4]byte{127, byte(port >> 8), byte(port), byte(i / 1000)},
+		}
+		if err := errors.Join(unix.Bind(c, client), unix.Connect(c, server)); err != nil {
+			return err
+		}
+		if _, _, err := unix.Accept4(l, unix.SOCK_CLOEXEC); err != nil {
+			return err
+		}
+	}
+	return nil
 }
