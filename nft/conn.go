@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -38,32 +37,19 @@ const defaultSendBuffer = 200 << 10
 // of a transaction's messages.
 const firstRequest = 1 << 31
 
-// answerTimeout bounds the wait for an answer. The kernel answers before the send returns.
-var answerTimeout = unix.Timeval{Sec: 10}
-
 // dial opens a socket in the namespace of the thread.
 func dial() (*conn, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := nlmsg.Open(unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil, &UnsupportedError{Feature: FeatureNetlink, Err: err}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open a netfilter socket: %w", err)
-	}
-	c := &conn{fd: fd}
-	// Request extended acknowledgements without a copy of the request (Linux 4.12 and later).
-	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
-	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
-	err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTimeout)
-	if err != nil {
-		c.close()
-		return nil, os.NewSyscallError("setsockopt", err)
-	}
-	if err := nlmsg.Connect(fd); err != nil {
-		c.close()
 		return nil, err
 	}
-	return c, nil
+	// Request extended acknowledgements without a copy of the request (Linux 4.12 and later).
+	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
+	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	return &conn{fd: fd}, nil
 }
 
 // close closes the socket. After a transaction with deletions it waits 8 to 20 ms until the kernel
@@ -92,12 +78,6 @@ func (c *conn) enlargeSendBuffer(size int) {
 	}
 }
 
-// A receiveBuffer is larger than any datagram. A datagram of a dump has at most 32 KiB.
-type receiveBuffer [64 << 10]byte
-
-// buffers contains values of type *receiveBuffer.
-var buffers = sync.Pool{New: func() any { return new(receiveBuffer) }}
-
 // receive waits for one datagram and calls visit for each of its messages until visit returns true
 // or an error. It returns the results of the last call of visit.
 func (c *conn) receive(visit func(nlmsg.Message) (bool, error)) (bool, error) {
@@ -111,8 +91,8 @@ func (c *conn) poll(visit func(nlmsg.Message) (bool, error)) (bool, error) {
 
 // receiveFlags is like receive, with flags of recvfrom(2).
 func (c *conn) receiveFlags(flags int, visit func(nlmsg.Message) (bool, error)) (bool, error) {
-	buf := buffers.Get().(*receiveBuffer)
-	defer buffers.Put(buf)
+	buf := nlmsg.GetBuffer()
+	defer buf.Release()
 	datagram, err := nlmsg.Receive(c.fd, buf[:], flags)
 	if err != nil {
 		return false, err
@@ -222,8 +202,8 @@ func (c *conn) exchange(
 		attrs(&m)
 	}
 	m.end()
-	buf := buffers.Get().(*receiveBuffer)
-	defer buffers.Put(buf)
+	buf := nlmsg.GetBuffer()
+	defer buf.Release()
 	return nlmsg.Exchange(c.fd, buf[:], m.buf, func(m nlmsg.Message) error {
 		// The body begins with the nfnetlink header: family, version and res_id, which contains the
 		// lower half of the generation.
@@ -307,7 +287,7 @@ func (c *conn) findTable(name string) (*foundTable, error) {
 // explainRead adds the operation to the error of a request.
 func explainRead(operation string, err error) error {
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
-		if errors.Is(err, unix.EAGAIN) { // answerTimeout has passed: do not let the caller retry
+		if errors.Is(err, unix.EAGAIN) { // nlmsg.AnswerTimeout has passed: do not let the caller retry
 			return fmt.Errorf("%s: the kernel does not answer", operation)
 		}
 		return fmt.Errorf("%s: %w", operation, err)

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -26,7 +27,7 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 		t.Fatal(err)
 	}
 	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO,
-		&answerTimeout); err != nil {
+		&nlmsg.AnswerTimeout); err != nil {
 		t.Fatal(err)
 	}
 	kernel := func([]byte) [][]byte { return nil }

@@ -47,15 +47,14 @@ func Ports(t testing.TB, w *Watcher) (ports []uint32) {
 	return ports
 }
 
-// IDClient returns the port id of the socket of the watcher's idClient, and the sequence number of
-// the last request. The kernel assigns the port id at the first request.
-func IDClient(t testing.TB, w *Watcher) (port, sequence uint32) {
+// IDClientPort returns the port id of the socket of the watcher's idClient.
+func IDClientPort(t testing.TB, w *Watcher) uint32 {
 	t.Helper()
 	a, err := unix.Getsockname(w.ids.fd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.(*unix.SockaddrNetlink).Pid, w.ids.sequence
+	return a.(*unix.SockaddrNetlink).Pid
 }
 
 // IDClientFD returns the descriptor of the socket of the watcher's idClient.

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,19 +19,11 @@ type idClient struct {
 	buf      [1 << 10]byte // for a request and its answer; each has less than 100 bytes
 }
 
-// answerTimeout bounds the wait for an answer. The kernel answers before the send returns.
-var answerTimeout = unix.Timeval{Sec: 10}
-
 // openIDClient opens a client in the namespace of the thread.
 func openIDClient() (*idClient, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	fd, err := nlmsg.Open(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("open route netlink socket: %w", err)
-	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
-		&answerTimeout); err != nil {
-		_ = unix.Close(fd)
-		return nil, os.NewSyscallError("setsockopt", err)
+		return nil, err
 	}
 	return &idClient{fd: fd}, nil
 }

@@ -22,6 +22,30 @@ func (e *LostError) Error() string { return "the kernel's answer was lost: " + e
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Err }
 
+// AnswerTimeout is the receive timeout of sockets for requests. The kernel answers before the send
+// returns.
+var AnswerTimeout = unix.Timeval{Sec: 10}
+
+// Open opens a socket of the netlink protocol for requests to the kernel in the namespace of the
+// thread. The socket is connected ([Connect]) and has the timeout [AnswerTimeout].
+func Open(protocol int) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return -1, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &AnswerTimeout)
+	if err != nil {
+		err = os.NewSyscallError("setsockopt", err)
+	} else {
+		err = Connect(fd)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
 // Connect connects a netlink socket to the kernel. The kernel then refuses datagrams that processes
 // send to the socket (netlink_getsockbyportid in net/netlink/af_netlink.c). Otherwise a process of
 // the pod, which can read the port id in /proc/net/netlink, could fill the receive buffer. Connect
@@ -50,6 +74,18 @@ func Send(fd int, datagram []byte) error {
 		}
 	}
 }
+
+// A Buffer for [Receive] is larger than any datagram. A datagram of a dump has at most 32 KiB.
+type Buffer [64 << 10]byte
+
+// buffers contains values of type *Buffer.
+var buffers = sync.Pool{New: func() any { return new(Buffer) }}
+
+// GetBuffer returns a buffer with any content. The caller may release it after use.
+func GetBuffer() *Buffer { return buffers.Get().(*Buffer) }
+
+// Release makes the buffer available to [GetBuffer].
+func (b *Buffer) Release() { buffers.Put(b) }
 
 // Receive reads a datagram from the kernel into buf, with flags of recvfrom(2). Every error is a
 // [LostError].
@@ -130,31 +166,15 @@ func Exchange(
 	}
 }
 
-// A receiveBuffer is larger than any datagram. A datagram of a dump has at most 32 KiB.
-type receiveBuffer [64 << 10]byte
-
-// buffers contains values of type *receiveBuffer.
-var buffers = sync.Pool{New: func() any { return new(receiveBuffer) }}
-
-// answerTimeout bounds the wait for an answer. The kernel answers before the send returns.
-var answerTimeout = unix.Timeval{Sec: 10}
-
 // Request is [Exchange] with a new socket of the netlink protocol, in the namespace of the thread.
 func Request(protocol int, requests []byte, visit func(Message) error) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	fd, err := Open(protocol)
 	if err != nil {
-		return fmt.Errorf("open a netlink socket: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTimeout)
-	if err != nil {
-		return os.NewSyscallError("setsockopt", err)
-	}
-	if err := Connect(fd); err != nil {
 		return err
 	}
-	buf := buffers.Get().(*receiveBuffer)
-	defer buffers.Put(buf)
+	defer func() { _ = unix.Close(fd) }()
+	buf := GetBuffer()
+	defer buf.Release()
 	_, err = Exchange(fd, buf[:], requests, visit)
 	return err
 }
