@@ -157,6 +157,18 @@ var programs = []program{
 		}`,
 	},
 	{
+		name: "Docker's masquerading",
+		v4: `*nat
+			-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE
+			COMMIT`,
+	},
+	{
+		name: "Calico's marks",
+		v4: `*raw
+			-A PREROUTING -j MARK --set-xmark 0x0/0xf0000
+			COMMIT`,
+	},
+	{
 		name: "limits", filters: true,
 		v4: `*filter
 			-A INPUT -p tcp --syn -m limit --limit 10/s -j ACCEPT

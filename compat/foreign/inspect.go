@@ -79,7 +79,7 @@ func inspect(
 	s.loopback, s.undelivered = live.LoopbackName, live.UndeliveredLoopback
 	s.routes, s.addresses = live.LoopbackRoutes, live.Addresses
 	s.dependsOnRoutes = reroutingStep(&live) != nil
-	s.dependsOnAddresses = s.dependsOnRoutes || translatesDestinations(&live)
+	s.dependsOnAddresses = s.dependsOnRoutes || translatesDestinations(&live) || masquerades(&live)
 	s.bridgePorts, s.dependsOnBridges = live.BridgePorts, usesTProxy(&desired)
 	s.Effect = decide(live, desired, b)
 	return s

@@ -102,6 +102,20 @@ func affectedFamilies(live *compat.Live) []rules.Family {
 	return families
 }
 
+// masquerades reports whether a rule may translate the source of packets to an address that the
+// kernel selects. The effect then depends on the addresses of the namespace ([diff.Options]).
+func masquerades(live *compat.Live) bool {
+	for _, r := range live.Ruleset.AllRules() {
+		if slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+			u, ok := a.(rules.Unknown)
+			return ok && u.Effect == rules.TranslatesSource
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // installedRules returns Sluice's rules in iptables-legacy with the desired routing, or the desired
 // ruleset if Sluice's table is in nf_tables, or if there are no rules of Sluice. The evaluation of
 // rules that are equal on both sides is much faster than the evaluation of different rules with the

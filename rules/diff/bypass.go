@@ -13,7 +13,8 @@ import (
 // that the desired ruleset does not redirect, if the live ruleset translates them to a destination
 // to which the desired ruleset redirects. Other packets that the desired ruleset does not redirect
 // are ignored. The result is valid for all packets except rare ones, such as packets of sockets
-// that are bound to an interface.
+// that are bound to an interface, and packets of other hosts, or the first packets of connections,
+// that a tc filter or an eBPF program has marked.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is
@@ -35,12 +36,14 @@ func (d *decision) findBypasses() {
 	var first scopeResult
 	d.result.Exhausted = runLimited(func() {
 		d.compare = (*space).compareBypass
-		first = d.decideScope(packetScope{missingListeners: true}, rules.Output, rules.Prerouting)
+		first = d.decideScope(packetScope{unmarked: true, missingListeners: true},
+			rules.Output, rules.Prerouting)
 		if len(first.spaces) == 0 && mayDivertLater(d.sides.Left, d.sides.Right) {
 			d.compare = (*space).compareLater
 			// A process can bind a socket to an interface after the first packet.
 			d.decideScope(packetScope{
-				translations: true, redirected: true, boundSockets: true, missingListeners: true,
+				unmarked: true, translations: true, redirected: true, boundSockets: true,
+				missingListeners: true,
 			}, rules.Output, rules.Prerouting)
 		}
 	})
@@ -118,10 +121,10 @@ func (p *progress) isCaptured() bool {
 }
 
 // sameCapture returns the packets that two outcomes deliver to the same port of this host by the
-// same method (REDIRECT or TPROXY).
+// same method (REDIRECT or TPROXY). DNAT to an address of this host is the same method as REDIRECT.
 func (s *space) sameCapture(l, r *flow) set {
 	switch {
-	case !r.isCaptured() || l.tproxy.assigned != r.tproxy.assigned:
+	case !r.isCaptured() && !s.isOwnAddress(r.target) || l.tproxy.assigned != r.tproxy.assigned:
 		return none
 	case l.tproxy.assigned:
 		return s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})

@@ -19,7 +19,8 @@ func (s *space) translatedToCaptured(r *flow, toProxy set, proxyPorts map[uint16
 		return none
 	}
 	t := r.target
-	if r.isCaptured() && !t.isRange() && (proxyPorts[t.port] || proxyPorts[r.tproxy.port]) {
+	if (r.isCaptured() || s.isOwnAddress(t)) && !t.isRange() &&
+		(proxyPorts[t.port] || proxyPorts[r.tproxy.port]) {
 		return none
 	}
 	switch {
@@ -95,6 +96,18 @@ func (s *space) withoutFields(packets set, fields map[field]bool) set {
 	return s.project(packets, func(bit uint32) bool {
 		return int(bit) >= len(s.fieldOf) || !fields[s.fieldOf[bit]]
 	})
+}
+
+// isOwnAddress reports whether the target is an address of this host that the rule may translate to.
+// Routing after prerouting drops packets to a loopback address.
+func (s *space) isOwnAddress(t target) bool {
+	switch {
+	case t.kind != addrTarget || t.isAddrRange():
+		return false
+	case t.addr.IsLoopback():
+		return t.hook == rules.Output && t.addr == s.loopbackAddress()
+	}
+	return slices.Contains(s.hostAddresses, t.addr)
 }
 
 // isKnownLocal reports whether the target is a known address of this host. Without known addresses

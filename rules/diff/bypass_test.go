@@ -284,9 +284,6 @@ func TestBypassByAnotherDestination(t *testing.T) {
 	afterNATIn := func(list ...rules.Rule) rules.Chain {
 		return base(rules.NAT, rules.Prerouting, -90, list...)
 	}
-	dnat := func(address string, port uint16) rules.Action {
-		return rules.DNATTo{Addr: netip.MustParseAddr(address), Port: port}
-	}
 	const own = "10.244.1.5/32" // see checkBypass
 	for _, row := range []struct {
 		name            string
@@ -373,6 +370,155 @@ func TestBypassByAnotherDestination(t *testing.T) {
 			checkBypass(t, row.own, row.others, row.want, row.undecided)
 		})
 	}
+}
+
+// TestBypassAfterMasquerade combines a chain that masquerades packets on lo with a ruleset that does
+// not capture packets on lo from an address. The kernel selects one of the host's addresses.
+func TestBypassAfterMasquerade(t *testing.T) {
+	const ownAddress, other = "10.244.1.5", "127.0.0.6"
+	own := ruleset(mangleIn(
+		when(rules.Return, tcp, rules.MatchAddr{Side: rules.Source, Ranges: to(other + "/32").Ranges}),
+		when(rules.TProxyDrop{Port: 15006}, tcp)))
+	post := base(rules.NAT, rules.Postrouting, 100, when(rules.Unknown{
+		Text: "masquerade", Effect: rules.TranslatesSource,
+	}, rules.MatchAddr{Side: rules.Source, Ranges: to("172.17.0.0/16").Ranges}))
+	toOneAddress := base(rules.NAT, rules.Postrouting, 100, when(rules.Unknown{
+		Text: "snat to 10.0.0.1-10.0.0.9", Effect: rules.TranslatesSource,
+	}, rules.MatchAddr{Side: rules.Source, Ranges: to("172.17.0.0/16").Ranges}))
+	for _, row := range []struct {
+		name      string
+		others    rules.Chain
+		addresses []string
+		undecided bool
+	}{
+		{"the host does not have the address", post, []string{ownAddress}, false},
+		{"the host has both addresses", post, []string{ownAddress, other}, true},
+		{"the addresses are unknown", post, nil, true},
+		{"another translation", toOneAddress, []string{ownAddress}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var o diff.Options
+			for _, a := range row.addresses {
+				o.HostAddresses = append(o.HostAddresses, netip.MustParseAddr(a))
+			}
+			r := diff.Bypass(own, ruleset(append(own.Tables[0].Chains, row.others)...), o)
+			if len(r.Classes) > 0 || len(r.Undecided) > 0 != row.undecided {
+				t.Errorf("%d classes, undecided %v, want undecided packets: %t", len(r.Classes), r.Undecided,
+					row.undecided)
+			}
+		})
+	}
+}
+
+// TestBypassOfUnmarkedPackets combines rules for marks with rulesets for received packets, which
+// have no mark, and for new connections, which have no connection mark.
+func TestBypassOfUnmarkedPackets(t *testing.T) {
+	const own = 0x539
+	returnsOwn, captures := when(rules.Return, marked(own, everyBit)), when(rules.TProxyDrop{Port: 15006}, tcp)
+	onLoopback := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
+	tproxy := ruleset(mangleIn(when(rules.Return, onLoopback), returnsOwn, captures))
+	tproxyOnLoopback := ruleset(mangleIn(returnsOwn, captures))
+	outbound := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), tcp)))
+	inbound := ruleset(natIn(when(redirect(15006), tcp)))
+	connection := rules.MatchMark{Conntrack: true, Value: 5, Mask: everyBit}
+	before := func(hook rules.Hook, list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, hook, -180, list...)
+	}
+	related := rules.MatchState{States: rules.States(rules.Related)}
+	established := rules.MatchState{States: rules.States(rules.Established)}
+	for _, row := range []struct {
+		name   string
+		own    rules.Ruleset
+		others rules.Chain
+		want   string // see checkBypass
+	}{
+		{
+			name: "a mask of received marks is cleared", own: tproxy,
+			others: before(rules.Prerouting, when(setMark(0, 0xf0000))),
+		},
+		{
+			name: "a mask of the marks of packets on lo is cleared", own: tproxyOnLoopback,
+			others: before(rules.Prerouting, when(setMark(0, 0xf0000))), want: "mark 0x539 return",
+		},
+		{
+			name: "a received mark is compared", own: tproxy,
+			others: before(rules.Prerouting, when(rules.Notrack{}, marked(7, everyBit)),
+				when(setMark(own, everyBit), marked(7, everyBit))),
+		},
+		{
+			name: "the mark of received packets is set", own: tproxy,
+			others: before(rules.Prerouting, when(setMark(own, everyBit), toPort(80))), want: "mark 0x539 return",
+		},
+		{
+			name: "the mark of a sent packet is compared", own: outbound,
+			others: base(rules.Filter, rules.Output, -300, when(rules.Notrack{}, tcp, marked(7, everyBit))),
+			want:   "notrack",
+		},
+		{
+			name: "the connection mark of new sent packets", own: outbound,
+			others: base(rules.NAT, rules.Output, -150, when(dnat("192.0.2.1", 0), tcp, connection)),
+		},
+		{
+			name: "the connection mark of new received packets", own: inbound,
+			others: base(rules.NAT, rules.Prerouting, -150, when(dnat("192.0.2.1", 0), tcp, connection)),
+		},
+		{
+			name: "related packets without a connection mark", own: outbound,
+			others: base(rules.NAT, rules.Output, -150, when(dnat("192.0.2.1", 0), tcp, related)),
+			want:   "dnat",
+		},
+		{
+			name: "the connection mark of established packets", own: tproxy,
+			others: before(rules.Prerouting, when(setMark(own, everyBit), tcp, connection, established)),
+			want:   "mark 0x539 return",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			checkBypass(t, row.own, row.others, row.want, "")
+		})
+	}
+}
+
+// TestBypassByTranslationToTheHost combines DNAT to addresses of the host with rulesets that
+// redirect packets.
+func TestBypassByTranslationToTheHost(t *testing.T) {
+	inbound := ruleset(natIn(when(redirect(15006), tcp, toPort(80, 81))))
+	outbound := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), tcp, toPort(80))))
+	tproxy := ruleset(mangleIn(when(rules.TProxyDrop{Port: 15006}, tcp, toPort(80))))
+	atInput := func(action rules.Action, port uint16) rules.Chain {
+		return base(rules.NAT, rules.Prerouting, -150, when(action, tcp, toPort(port)))
+	}
+	atOutput := func(action rules.Action) rules.Chain {
+		return base(rules.NAT, rules.Output, -150, when(action, tcp, toPort(80)))
+	}
+	for _, row := range []struct {
+		name   string
+		own    rules.Ruleset
+		others rules.Chain
+		want   string // see checkBypass
+	}{
+		{"inbound, to the proxy's port", inbound, atInput(dnat("10.244.1.5", 15006), 80), ""},
+		{"inbound, an excluded port, to the proxy's port", inbound, atInput(dnat("10.244.1.5", 15006), 22), ""},
+		{"inbound, to another port", inbound, atInput(dnat("10.244.1.5", 8080), 80), "dnat"},
+		{"inbound, to the same port", inbound, atInput(dnat("10.244.1.5", 0), 80), "dnat"},
+		{"inbound, to another host", inbound, atInput(dnat("10.244.1.6", 15006), 80), "dnat"},
+		{"inbound, to a loopback address", inbound, atInput(dnat("127.0.0.1", 15006), 80), "dnat"},
+		{"inbound, to addresses that include the host's", inbound, atInput(rules.DNATTo{
+			Addr: netip.MustParseAddr("10.244.1.5"), LastAddr: netip.MustParseAddr("10.244.1.6"), Port: 15006,
+		}, 80), "dnat"},
+		{"TPROXY, to the proxy's port", tproxy, base(rules.NAT, rules.Prerouting, -250,
+			when(dnat("10.244.1.5", 15006), tcp, toPort(80))), ""},
+		{"outbound, to the proxy's port on the loopback address", outbound, atOutput(dnat("127.0.0.1", 15001)), ""},
+		{"outbound, to the proxy's port on another loopback address", outbound, atOutput(dnat("127.0.0.2", 15001)), "dnat"},
+		{"outbound, to another port on the loopback address", outbound, atOutput(dnat("127.0.0.1", 8080)), "dnat"},
+	} {
+		t.Run(row.name, func(t *testing.T) { checkBypass(t, row.own, row.others, row.want, "") })
+	}
+}
+
+// dnat returns a translation to a destination.
+func dnat(address string, port uint16) rules.Action {
+	return rules.DNATTo{Addr: netip.MustParseAddr(address), Port: port}
 }
 
 // checkBypass adds the foreign chain to a ruleset of the host 10.244.1.5. want is a part of the

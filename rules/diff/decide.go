@@ -231,7 +231,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	s.withoutAddress = allIf(scope.withoutAddress)
 	s.hostAddresses = d.options.HostAddresses
 	s.translations, s.untracked = scope.translations, scope.untracked
-	s.kernelPackets = scope.kernelPackets
+	s.kernelPackets, s.unmarked = scope.kernelPackets, scope.unmarked
 	s.shared, s.cgroups, s.runLists = d.shared, d.cgroups, &d.runLists
 	s.given = map[string]bool{}
 	s.mixesRandomForms, s.comparesTexts = compareRandomForms(d.sides.Left, d.sides.Right)

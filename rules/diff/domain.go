@@ -173,6 +173,15 @@ func (s *space) wellFormedConditions() []set {
 		s.or(allIf(s.translations),
 			s.maskedEquals(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
 	}
+	if s.unmarked {
+		if s.hook == rules.Prerouting {
+			conditions = append(conditions, isZero(mark))
+		}
+		// A connection that conntrack has expected has the mark of its master. The desired ruleset
+		// assigns no conntrack helper.
+		expected := s.minus(s.stateIs(rules.Related), s.isICMP)
+		conditions = append(conditions, s.implies(s.or(first, expected), isZero(connectionMark)))
+	}
 	if s.single == nil {
 		conditions = append(conditions,
 			s.within(iface, []span{{last: number(uint32(len(s.interfaces.classes) - 1))}}))

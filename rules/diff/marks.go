@@ -27,6 +27,9 @@ func newMarks(s *space) *marks {
 	for i := range p {
 		p[i], c[i], z[i] = s.bit(mark, i), s.bit(connectionMark, i), none
 	}
+	if s.unmarked && s.hook == rules.Prerouting {
+		p = z
+	}
 	m.packet, m.connection, m.zero = m.intern(p), m.intern(c), m.intern(z)
 	return m
 }

@@ -186,6 +186,9 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 		return allIf(isIn(v.snat, m.Ranges) != m.Not)
 	case v.snatAction != "":
 		s.meter.charge(textSteps * len(m.Ranges))
+		if isIn, known := s.masqueradesTo(v, m.Ranges); known {
+			return allIf(isIn != m.Not)
+		}
 		return s.sourceCondition(m.String(), v)
 	}
 	original := s.addressIn(source, m.Ranges)

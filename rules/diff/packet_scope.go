@@ -25,6 +25,10 @@ type packetScope struct {
 	// kernelPackets includes TCP resets in state related, copies of packets that the host has sent,
 	// and packets with a socket of the kernel.
 	kernelPackets bool
+	// unmarked excludes received packets with a mark, and the first packets of connections with a
+	// connection mark. Only tc filters and eBPF programs mark them before the rules: a packet from
+	// another network namespace has no mark (skb_scrub_packet in net/core/skbuff.c).
+	unmarked bool
 	// untracked selects only packets that enter untracked (EntersUntracked).
 	untracked bool
 }

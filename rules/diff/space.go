@@ -43,6 +43,8 @@ type space struct {
 	translations bool
 	// untracked reports that the space has packets that enter untracked (EntersUntracked).
 	untracked bool
+	// unmarked reports that received packets, and the first packets of connections, have no mark.
+	unmarked bool
 	// kernelPackets reports that the space has resets, and packets with a socket of the kernel.
 	kernelPackets bool
 	// withoutAddress contains the packets whose interface has no address of the family.

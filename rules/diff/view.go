@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -202,6 +204,26 @@ func (s *space) sourceCondition(condition string, v *view) set {
 		key: "source after " + v.snatAction + keySeparator + condition, kind: unknownBit,
 		text: "the source of the packet after " + by,
 	})
+}
+
+// masqueradesTo reports whether the source after MASQUERADE, which is one of the known addresses of
+// the host (nf_nat_masquerade_ipv4 in net/netfilter/nf_nat_masquerade.c), is in one of the ranges.
+// known is false if only some of the addresses are.
+func (s *space) masqueradesTo(v *view, ranges []netipx.IPRange) (in, known bool) {
+	if !strings.HasPrefix(v.snatAction, "masquerade") {
+		return false, false
+	}
+	var inside, outside bool
+	for _, a := range s.hostAddresses {
+		switch {
+		case rules.FamilyOf(a) != s.family:
+		case isIn(a, ranges):
+			inside = true
+		default:
+			outside = true
+		}
+	}
+	return inside, inside != outside
 }
 
 // sourceWithin returns the packets whose field f, which is the source address, the source port or
