@@ -87,7 +87,9 @@ func (b *setBuilder) getNamed(
 			slices.EqualFunc(built.values, values, datatype.encodesLike)
 	}
 	flags := flagsOf(object.Flags)
-	isWritten := slices.Contains(flags, "dynamic") || slices.Contains(flags, "eval")
+	// In JSON, nft 1.0.6 omits the flag dynamic. Most sets with timeouts have it.
+	isWritten := slices.Contains(flags, "dynamic") || slices.Contains(flags, "eval") ||
+		!b.in.isText && slices.Contains(flags, "timeout")
 	s := nft.Set{
 		Name: name, Interval: slices.Contains(flags, "interval"), IsMap: object.Map != nil,
 		IsDynamic: isWritten,
