@@ -88,6 +88,17 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 			"ct zone set 1 in table mangle: xtables supports it in table raw only",
 		},
 		{
+			"a mark that is saved before conntrack",
+			based(rules.Base{Hook: rules.Output, Priority: rules.RawPriority}, rule(nil, rules.SaveMark{})),
+			"ct mark set meta mark in table raw: xtables saves the mark for other packets too",
+		},
+		{
+			"a changed connection mark before conntrack",
+			based(rules.Base{Hook: rules.Output, Priority: rules.RawPriority},
+				rule(nil, rules.MixMark{Conntrack: true, Xor: 1})),
+			"in table raw: xtables saves the mark for other packets too",
+		},
+		{
 			"an action after a restored mark", mangle(rule(nil, rules.RestoreMark{}, rules.Accept)),
 			"meta mark set ct mark must be the last action of the rule, but is before accept",
 		},

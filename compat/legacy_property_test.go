@@ -16,10 +16,9 @@ import (
 // translation.
 func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 	t.Helper()
-	translated := withConntrack(rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing})
+	translated := translationOf(legacy)
 	rs = withConntrack(rs)
-	side := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
-	result := diff.Decide(side(rs), side(translated), diff.Options{})
+	result := decide(rs, translated)
 	if result.StrictVerdict() == diff.Equivalent {
 		wantSameOutcomes(t, &rs, &translated)
 		return
@@ -28,7 +27,28 @@ func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 		t.Errorf("%s has different outcomes:\n  original   %s\n  translated %s", c.Witness, c.Outcome.Left.Outcome,
 			c.Outcome.Right.Outcome)
 	}
-	t.Fatalf("the translation is not equivalent; routing %v\n%s\n%s", result.Routing, rs, translated)
+	t.Fatalf("the translation is not equivalent; routing %v, undecided %v\n%s\n%s", result.Routing,
+		result.Undecided, rs, translated)
+}
+
+// translationOf returns the translated ruleset.
+func translationOf(legacy compat.Legacy) rules.Ruleset {
+	return withConntrack(rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing})
+}
+
+// onlyRetrackedAreUndecided reports whether no packet is treated differently, and the only
+// undecided packets are invalid: the model does not represent each redirection of an invalid packet
+// that conntrack tracks again in another zone on lo.
+func onlyRetrackedAreUndecided(result diff.Result) bool {
+	return len(result.Classes)+len(result.Routing) == 0 && len(result.Undecided) > 0 &&
+		!result.MoreUndecided && !slices.ContainsFunc(result.Undecided, func(u diff.Undecided) bool {
+		return u.Witness.State != rules.Invalid
+	})
+}
+
+func decide(left, right rules.Ruleset) diff.Result {
+	side := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
+	return diff.Decide(side(left), side(right), diff.Options{})
 }
 
 // withConntrack returns the ruleset with a rule that enables conntrack for both families. Otherwise
@@ -79,6 +99,11 @@ func TestTranslationOfRandomRulesKeepsEveryOutcome(t *testing.T) {
 		legacy, err := compat.Translate(rs)
 		if err != nil {
 			t.Skip(err)
+		}
+		original, translated := withConntrack(rs), translationOf(legacy)
+		if onlyRetrackedAreUndecided(decide(original, translated)) {
+			wantSameOutcomes(t, &original, &translated)
+			return
 		}
 		wantEquivalent(t, rs, legacy)
 	})

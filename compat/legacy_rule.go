@@ -106,6 +106,11 @@ func (tr *translator) checkAction(a rules.Action) error {
 		tr.changesMark = true
 	case rules.MixMark:
 		tr.changesMark = tr.changesMark || !a.Conntrack
+		if a.Conntrack {
+			return tr.checkSavedMark(a)
+		}
+	case rules.SaveMark:
+		return tr.checkSavedMark(a)
 	case rules.Require:
 		return fmt.Errorf("%s after an action: in an xtables rule all conditions precede the target",
 			a)
@@ -115,6 +120,16 @@ func (tr *translator) checkAction(a rules.Action) error {
 		}
 	case rules.Unknown:
 		return fmt.Errorf("%s is unknown to the model", a)
+	}
+	return nil
+}
+
+// checkSavedMark returns an error if the action, which saves a mark, may run before conntrack. For a
+// packet with a zone, xtables then saves the mark in a template that packets share; nftables saves
+// it nowhere.
+func (tr *translator) checkSavedMark(a rules.Action) error {
+	if tr.position.table == "raw" {
+		return fmt.Errorf("%s in table raw: xtables saves the mark for other packets too", a)
 	}
 	return nil
 }
