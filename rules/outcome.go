@@ -12,8 +12,8 @@ type Outcome struct {
 	// the connection ends with the drop, so that the mark has no effect.
 	Dropped bool
 	// Rejected is the action that replies to the sender of a dropped packet, in nft's syntax, such
-	// as "reject with tcp reset"; empty if there is no reply. Its ICMP errors are those of the
-	// packet's family.
+	// as "reject with tcp reset"; empty if there is no reply. The name of an ICMP error depends
+	// on the packet's family.
 	Rejected string
 	// Redirect is the local port to which the connection is redirected; 0 for none. If RedirectLast
 	// is not 0, the kernel selects a port from Redirect to RedirectLast.

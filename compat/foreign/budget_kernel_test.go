@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A program is a program that adds its own rules to a network namespace, such as that of a pod.
+// A program contains the rules that a known program adds to the network namespace of a pod.
 type program struct {
 	name string
 	nft  string // the program's rules for nft

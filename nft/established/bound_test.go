@@ -2,6 +2,7 @@ package established_test
 
 import (
 	"fmt"
+	"iter"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestTooManySocketsAreReported(t *testing.T) {
 	open("udp", 53)
 	mustApply(t, network, rs)
 
-	sockets := countSockets(t, network.Pod)
+	sockets := count(t, network.Pod, sockdiag.List(rules.TCP, sockdiag.Listening|sockdiag.Connected))
 	established.SetMaxSockets(t, sockets-1)
 	report, err := established.End(network.Pod, rs, established.Options{ProcDir: "/proc"})
 	report.UndecidedExample = ""
@@ -75,7 +76,7 @@ func TestExaminationEndsAfterTheTime(t *testing.T) {
 	if err != nil || report != (established.Report{Unexamined: want}) {
 		t.Errorf("report %+v, error %v; want %q", report, err, want)
 	}
-	if n := countEntries(t, ns); n != 100 {
+	if n := count(t, ns, conntrack.List()); n != 100 {
 		t.Errorf("%d conntrack entries remain, want 100", n)
 	}
 }
@@ -87,34 +88,17 @@ func TestManyEntriesAreDeleted(t *testing.T) {
 	conntracktest.AddTCP(t, ns, testbed.PodIP4, 3_000)
 	report, err := established.End(ns, capturingRules(rules.ModeRedirect),
 		established.Options{Time: time.Minute})
-	if n := countEntries(t, ns); n > 0 || err != nil || report != (established.Report{}) {
+	if n := count(t, ns, conntrack.List()); n > 0 || err != nil || report != (established.Report{}) {
 		t.Errorf("%d conntrack entries remain, report %+v, error %v; want no entries and an empty report",
 			n, report, err)
 	}
 }
 
-// countEntries returns the number of conntrack entries in the namespace.
-func countEntries(t *testing.T, ns *netns.NS) (n int) {
+// count returns the number of objects that a list of the namespace contains.
+func count[T any](t *testing.T, ns *netns.NS, list iter.Seq2[T, error]) (n int) {
 	t.Helper()
 	if err := ns.Do(func() error {
-		for _, err := range conntrack.List() {
-			if err != nil {
-				return err
-			}
-			n++
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// countSockets returns the number of TCP sockets in the namespace that transfer data or listen.
-func countSockets(t *testing.T, ns *netns.NS) (n int) {
-	t.Helper()
-	if err := ns.Do(func() error {
-		for _, err := range sockdiag.List(rules.TCP, sockdiag.Listening|sockdiag.Connected) {
+		for _, err := range list {
 			if err != nil {
 				return err
 			}

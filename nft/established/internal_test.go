@@ -128,7 +128,7 @@ func TestGroupsAreFoundAmongManyFiles(t *testing.T) {
 		}
 	}
 	if g.recordSockets(dir); !maps.Equal(g.gids, want) {
-		t.Errorf("the groups of %d sockets, want those of the %d wanted sockets", len(g.gids), len(want))
+		t.Errorf("the groups of %d sockets, want the groups of the %d wanted sockets", len(g.gids), len(want))
 	}
 }
 

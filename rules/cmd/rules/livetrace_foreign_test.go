@@ -111,7 +111,7 @@ func TestTracePrintsEachConnectionOnceDespiteForeignNFTrace(t *testing.T) {
 }
 
 // TestTraceOfASetWhoseElementsExpire traces connections before and after an element of a set
-// expires, of which the kernel notifies nobody.
+// expires. The kernel sends no event when an element expires.
 func TestTraceOfASetWhoseElementsExpire(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	within(t, pair.Pod, "nft", `table ip t {
