@@ -87,7 +87,7 @@ func (b *setBuilder) getNamed(
 			slices.EqualFunc(built.values, values, datatype.encodesLike)
 	}
 	flags := flagsOf(object.Flags)
-	// In JSON, nft 1.0.6 omits the flag dynamic. Most sets with timeouts have it.
+	// In JSON, nft 1.0.6 omits the flag dynamic, which a set with timeouts may have.
 	isWritten := slices.Contains(flags, "dynamic") || slices.Contains(flags, "eval") ||
 		!b.in.isText && slices.Contains(flags, "timeout")
 	s := nft.Set{
