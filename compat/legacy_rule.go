@@ -124,9 +124,9 @@ func (tr *translator) checkAction(a rules.Action) error {
 	return nil
 }
 
-// checkSavedMark returns an error if the action, which saves a mark, may run before conntrack. For a
-// packet with a zone, xtables then saves the mark in a template that packets share; nftables saves
-// it nowhere.
+// checkSavedMark returns an error if the action, which saves a mark, may run before conntrack. For
+// a packet with a zone, xtables then saves the mark in a template that packets share; nftables
+// saves it nowhere.
 func (tr *translator) checkSavedMark(a rules.Action) error {
 	if tr.position.table == "raw" {
 		return fmt.Errorf("%s in table raw: xtables saves the mark for other packets too", a)

@@ -190,7 +190,8 @@ func (p *liveOrder) sortIndexes() []int {
 	return order
 }
 
-// isAmbiguous reports whether the chain's order relative to another chain is unknown and may matter.
+// isAmbiguous reports whether the chain's order relative to another chain is unknown and may
+// matter.
 func (p *liveOrder) isAmbiguous(i int) bool {
 	for j := range p.chains {
 		if j != i && p.runsBefore(i, j) == p.runsBefore(j, i) &&

@@ -135,8 +135,8 @@ func TestStatesThatRulesChange(t *testing.T) {
 			}
 		})
 	}
-	// Sets with the same name are compared by their elements. reading returns a side with a rule that
-	// reads the set, which is named w in every side.
+	// Sets with the same name are compared by their elements. reading returns a side with a rule
+	// that reads the set, which is named w in every side.
 	reading := func(set string) diff.Side {
 		ns := netnstest.New(t)
 		load(t, ns, "table inet t {\n"+strings.ReplaceAll(sets, "set "+set, "set w")+

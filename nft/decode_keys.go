@@ -89,8 +89,8 @@ func (s *decodedSet) identity() string {
 	return s.id
 }
 
-// dependsOnOrder reports whether the order of the elements may decide which value a map contains for
-// a key. If two intervals of several fields have a common key, the kernel uses the value of the
+// dependsOnOrder reports whether the order of the elements may decide which value a map contains
+// for a key. If two intervals of several fields have a common key, the kernel uses the value of the
 // element that was added first.
 func (s *decodedSet) dependsOnOrder() bool {
 	if s.verdicts == nil && s.data == nil || !s.hasSeveralFields() {

@@ -12,8 +12,8 @@ import (
 )
 
 // This file decodes lookups in sets whose elements may differ from packet to packet, because rules
-// change them. The model represents such a set as a list with a name. A set whose elements expire is
-// such a set only with [ReadOptions.UntilChange].
+// change them. The model represents such a set as a list with a name. A set whose elements expire
+// is such a set only with [ReadOptions.UntilChange].
 
 // state returns the State of matches and actions of the model that read or change the set.
 func (s *decodedSet) state(name string) string {

@@ -82,7 +82,8 @@ func (d *ruleDecoder) decodeLookup(a attributes) error {
 }
 
 // addSetMatch adds the condition that the operands are, or are not, in a set. ok is false if the
-// operands are not the fields of the keys, for example because a register is empty. The set is nil if it does not exist.
+// operands are not the fields of the keys, for example because a register is empty. The set is nil
+// if it does not exist.
 func (d *ruleDecoder) addSetMatch(ops []operand, ok, negated bool, name string, s *decodedSet) {
 	v := values{set: s, name: name}
 	if s == nil {

@@ -54,8 +54,8 @@ type Set struct {
 	// FieldLengths contains the lengths in bytes of the fields of an interval set whose keys have
 	// several fields. It is nil for other sets.
 	FieldLengths []int
-	// IsDynamic reports whether the set has the flag dynamic. The elements of a set that rules of the
-	// table change are unknown even without the flag.
+	// IsDynamic reports whether the set has the flag dynamic. The elements of a set that rules of
+	// the table change are unknown even without the flag.
 	IsDynamic bool
 	// IsMap reports whether elements have values: verdicts if DataLength is 0, otherwise data.
 	IsMap                 bool

@@ -35,9 +35,9 @@ type Trace struct {
 	Delivery Delivery
 }
 
-// A Delivery is what routing, or a bridge, does to a packet that tproxy assigned to a listener. The listener
-// receives the packet only if routing delivers it to this host: its destination is a local address,
-// or a policy route selects its mark. Otherwise the kernel drops the packet.
+// A Delivery is what routing, or a bridge, does to a packet that tproxy assigned to a listener. The
+// listener receives the packet only if routing delivers it to this host: its destination is a local
+// address, or a policy route selects its mark. Otherwise the kernel drops the packet.
 type Delivery uint8
 
 // The deliveries.

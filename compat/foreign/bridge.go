@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// unknownBridges returns a sentence, or an empty text. It returns a sentence if packets arrive at ports of bridges, traverse the hooks of IP
-// inside the bridge, and are assigned to a transparent listener there: the listener does not
-// receive these packets if the bridge passes them to its own interface. [diff.Bypass] does not
-// evaluate bridges.
+// unknownBridges returns a sentence, or an empty text. It returns a sentence if packets arrive at
+// ports of bridges, traverse the hooks of IP inside the bridge, and are assigned to a transparent
+// listener there: the listener does not receive these packets if the bridge passes them to its own
+// interface. [diff.Bypass] does not evaluate bridges.
 func unknownBridges(live *compat.Live, desired *rules.Ruleset) string {
 	if !usesTProxy(desired) {
 		return ""

@@ -526,8 +526,8 @@ func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
 }
 
 // TestInspectAsInstalledInstallsTheRulesBesideEmptyObjects inspects namespaces that have no rules
-// of Sluice, but an empty table or chain with the name of one of Sluice. Only foreign rules make traffic bypass
-// the proxy.
+// of Sluice, but an empty table or chain with the name of one of Sluice. Only foreign rules make
+// traffic bypass the proxy.
 func TestInspectAsInstalledInstallsTheRulesBesideEmptyObjects(t *testing.T) {
 	for name, add := range map[string]func(*netns.NS){
 		"table": func(ns *netns.NS) { istiotest.Run(t, ns, "table inet sluice { }", "nft", "-f", "-") },
@@ -573,8 +573,8 @@ func TestInspectDriftedEvaluatesAllFamilies(t *testing.T) {
 	}
 }
 
-// TestForeignChainWithANameOfSluice inspects a pod with Sluice's rules in iptables-legacy and with a
-// chain named like one of Sluice's chains in table filter, which never contains Sluice's rules.
+// TestForeignChainWithANameOfSluice inspects a pod with Sluice's rules in iptables-legacy and with
+// a chain named like one of Sluice's chains in table filter, which never contains Sluice's rules.
 func TestForeignChainWithANameOfSluice(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendLegacy)
 	istiotest.Restore(t, network.Pod, istiotest.Legacy, rules.IPv4,

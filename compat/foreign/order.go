@@ -12,8 +12,8 @@ import (
 const maxOrders = 8
 
 // ordersOf returns a function for each permutation of the ambiguous base chains. Each function sets
-// its permutation in the ruleset. The last function sets the present order. ordersOf returns false if there are more orders than maxOrders,
-// or if it is unknown which chains run before conntrack.
+// its permutation in the ruleset. The last function sets the present order. ordersOf returns false
+// if there are more orders than maxOrders, or if it is unknown which chains run before conntrack.
 //
 // Some of the orders may be impossible, because ordersOf also permutes pairs whose order is known.
 // This is safe: an additional order can only make the effect unknown.

@@ -114,8 +114,8 @@ func TestOrdersAreTriedForEachFamily(t *testing.T) {
 	}
 }
 
-// TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules inspects a namespace without Sluice's rules, in
-// which traffic of at least one family bypasses the proxy.
+// TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules inspects a namespace without Sluice's rules,
+// in which traffic of at least one family bypasses the proxy.
 func TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules(t *testing.T) {
 	onlyIPv4 := slices.Clone(compiled().Tables)
 	for i := range onlyIPv4 {

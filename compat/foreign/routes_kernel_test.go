@@ -94,7 +94,8 @@ func TestRoutesOfSomePackets(t *testing.T) {
 				counted := istiotest.Run(t, network.Neighbor, "", "nft", "list", "table", "inet", "watch")
 				return strings.Count(counted, "counter packets 0") < 2
 			}
-			// The kernel drops an encapsulated packet whose link-layer address it cannot find at once.
+			// The kernel drops an encapsulated packet whose link-layer address it cannot find at
+			// once.
 			end := time.Now().Add(answerTimeout)
 			for isFirst := true; isFirst || row.leaves && !leaves() && time.Now().Before(end); isFirst = false {
 				if err := network.Pod.Do(send); err != nil {

@@ -316,7 +316,8 @@ func removeAllRules(ns *netns.NS) error {
 }
 
 // TestRepairsOfManyRulesNeedLittleMemory checks that the differences that are kept for the audit
-// have a limited size: a process of the pod determines it, and the agent keeps the texts of many pods.
+// have a limited size: a process of the pod determines it, and the agent keeps the texts of many
+// pods.
 func TestRepairsOfManyRulesNeedLittleMemory(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
 	env.stop()

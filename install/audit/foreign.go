@@ -20,8 +20,8 @@ import (
 type foreignEffect struct {
 	snapshot foreign.Snapshot
 	// The snapshot is valid only for this network namespace, redirection and generation of
-	// nftables, and if Sluice's rules are still equal, or not known to be equal, to the ruleset. The
-	// generation is 0 if it is unknown.
+	// nftables, and if Sluice's rules are still equal, or not known to be equal, to the ruleset.
+	// The generation is 0 if it is unknown.
 	netns       netns.ID
 	equal       bool
 	redirection redirection

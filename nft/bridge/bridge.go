@@ -29,8 +29,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Port is an interface that is a port of a bridge. IPv4 and IPv6 report whether the packets of the
-// family traverse the hooks of IP inside the bridge.
+// A Port is an interface that is a port of a bridge. IPv4 and IPv6 report whether the packets of
+// the family traverse the hooks of IP inside the bridge.
 type Port struct {
 	Name, Bridge string
 	IPv4, IPv6   bool

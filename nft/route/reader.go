@@ -173,8 +173,8 @@ func (c conn) forEachRoute(
 		switch {
 		case err != nil:
 			return err
-		// Without strict checking the kernel lists all tables and cached routes, and without IPv6 the
-		// routes of IPv4.
+		// Without strict checking the kernel lists all tables and cached routes, and without IPv6
+		// the routes of IPv4.
 		case r.family != f, r.flags&unix.RTM_F_CLONED != 0,
 			table != unix.RT_TABLE_UNSPEC && r.table != table:
 			return nil

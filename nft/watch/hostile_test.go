@@ -73,8 +73,8 @@ func TestForgedNotificationsAreIgnored(t *testing.T) {
 	checkNoEvent(t, w)
 }
 
-// TestForgedAnswersAreRefused covers a process in the agent's namespace that sends a datagram to the
-// socket for requests.
+// TestForgedAnswersAreRefused covers a process in the agent's namespace that sends a datagram to
+// the socket for requests.
 func TestForgedAnswersAreRefused(t *testing.T) {
 	agent := netnstest.New(t)
 	port := watch.IDClientPort(t, open(t, agent))

@@ -120,8 +120,8 @@ func (e *evaluator) applyVerdict(v rules.Verdict, packets []flow) {
 	}
 }
 
-// evaluateReject drops packets and answers them. A reset is sent only for TCP (ResetAnswersTCP), and
-// the ICMP error depends on the family of the packet (RejectCodeDependsOnFamily).
+// evaluateReject drops packets and answers them. A reset is sent only for TCP (ResetAnswersTCP),
+// and the ICMP error depends on the family of the packet (RejectCodeDependsOnFamily).
 func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 	if a.With == "tcp reset" {
 		var others []flow

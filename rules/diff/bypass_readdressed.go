@@ -98,8 +98,8 @@ func (s *space) withoutFields(packets set, fields map[field]bool) set {
 	})
 }
 
-// isOwnAddress reports whether the target is an address of this host that the rule may translate to.
-// Routing after prerouting drops packets to a loopback address.
+// isOwnAddress reports whether the target is an address of this host that the rule may translate
+// to. Routing after prerouting drops packets to a loopback address.
 func (s *space) isOwnAddress(t target) bool {
 	switch {
 	case t.kind != addrTarget || t.isAddrRange():

@@ -372,8 +372,8 @@ func TestBypassByAnotherDestination(t *testing.T) {
 	}
 }
 
-// TestBypassAfterMasquerade combines a chain that masquerades packets on lo with a ruleset that does
-// not capture packets on lo from an address. The kernel selects one of the host's addresses.
+// TestBypassAfterMasquerade combines a chain that masquerades packets on lo with a ruleset that
+// does not capture packets on lo from an address. The kernel selects one of the host's addresses.
 func TestBypassAfterMasquerade(t *testing.T) {
 	const ownAddress, other = "10.244.1.5", "127.0.0.6"
 	own := ruleset(mangleIn(
