@@ -40,21 +40,16 @@ func AllAddresses(ns *netns.NS) (addrs []netip.Addr, err error) {
 // addresses returns all addresses of the namespace's interfaces.
 func (c conn) addresses() ([]netip.Addr, error) {
 	return listAll("addresses", func() (addrs []netip.Addr, err error) {
-		err = c.forEachAddress(func(_ int, a netip.Addr) error {
-			if len(addrs) == maxObjects {
-				return tooMany("addresses", maxObjects)
-			}
-			addrs = append(addrs, a)
-			return nil
-		})
+		err = c.forEachAddress(func(_ int, a netip.Addr) { addrs = append(addrs, a) })
 		return addrs, err
 	})
 }
 
-// forEachAddress calls visit with the addresses of all interfaces and the indexes of the
-// interfaces. The body of a message begins with a struct ifaddrmsg: family, prefix length, flags,
-// scope, and the index in 32 bits.
-func (c conn) forEachAddress(visit func(index int, a netip.Addr) error) error {
+// forEachAddress calls visit with each address of an interface and the index of the interface. The
+// body of a message begins with a struct ifaddrmsg: family, prefix length, flags, scope, and the
+// index in 32 bits.
+func (c conn) forEachAddress(visit func(index int, a netip.Addr)) error {
+	visited := 0
 	return c.exchange(addressesRequest(), func(m nlmsg.Message) error {
 		if m.Type != unix.RTM_NEWADDR || len(m.Body) < unix.SizeofIfAddrmsg {
 			return nil
@@ -63,7 +58,11 @@ func (c conn) forEachAddress(visit func(index int, a netip.Addr) error) error {
 		if !own.IsValid() {
 			return nil
 		}
-		return visit(int(native.Uint32(m.Body[4:])), own)
+		if visited++; visited > maxObjects {
+			return tooMany("addresses", maxObjects)
+		}
+		visit(int(native.Uint32(m.Body[4:])), own)
+		return nil
 	})
 }
 

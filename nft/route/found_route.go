@@ -124,8 +124,8 @@ func decodeRoute(body []byte) (foundRoute, error) {
 	return r, nil
 }
 
-// joinEncaps returns the type of encapsulation of a route whose next hops have both types. A
-// decapsulation (seg6local) is reported also if the other next hop is not the loopback interface.
+// joinEncaps combines the types of encapsulation of two next hops of a route. A decapsulation
+// (seg6local) takes precedence.
 func joinEncaps(a, b uint16) uint16 {
 	if a == encapSEG6Local || b == 0 {
 		return a
@@ -133,8 +133,8 @@ func joinEncaps(a, b uint16) uint16 {
 	return b
 }
 
-// prefixOf returns the prefix of an attribute, whose address is unspecified if the attribute is
-// absent.
+// prefixOf returns the prefix of an address attribute. If the attribute is absent, the address is
+// unspecified.
 func prefixOf(address []byte, unspecified netip.Addr, bits uint8) netip.Prefix {
 	a, ok := netip.AddrFromSlice(address)
 	if !ok {
@@ -157,9 +157,9 @@ func (h *nextHop) set(kind uint16, value []byte) {
 	}
 }
 
-// addHops adds the next hops of an attribute, which contains for each a struct rtnexthop, with its
-// length in 16 bits, two bytes and the interface, and attributes. It reports whether the attribute
-// is well-formed.
+// addHops adds the next hops of an attribute, and reports whether the attribute is well-formed. Each
+// next hop is a struct rtnexthop (its length in 16 bits, two bytes, the interface in 32 bits) and
+// attributes.
 func (r *foundRoute) addHops(value []byte) bool {
 	for len(value) > 0 {
 		if len(value) < unix.SizeofRtNexthop {

@@ -262,8 +262,8 @@ func listNextHops(ns *netns.NS) (map[uint32]nextHopObject, error) {
 	return r.readNextHops()
 }
 
-// TestRoutesOfAllTablesOfAReaderAreLimited verifies that the limit is not one for each table, because
-// the reader keeps the routes of all tables.
+// TestRoutesOfAllTablesOfAReaderAreLimited verifies that the limit applies to all tables together,
+// because the reader keeps their routes.
 func TestRoutesOfAllTablesOfAReaderAreLimited(t *testing.T) {
 	ns := netnstest.New(t)
 	r, err := openReader(ns)
@@ -315,8 +315,7 @@ func TestEachTableIsListedOnce(t *testing.T) {
 }
 
 // TestFailedEnsureRemovesTheAddressOfTheFastPath covers a failure after the fast path has added
-// ::6: the namespace has an unwanted rule, so that the fast path does not suffice, and too many
-// rules.
+// ::6. The unwanted rule makes Ensure take the slow path, which fails because of the limit of rules.
 func TestFailedEnsureRemovesTheAddressOfTheFastPath(t *testing.T) {
 	ns := netnstest.New(t)
 	err := ns.Do(func() error {
@@ -357,7 +356,7 @@ func TestOnlySomeErrorsMeanThatPacketsAreDropped(t *testing.T) {
 		unix.ENOBUFS: false, unix.EINTR: false, errors.New("other"): false,
 	} {
 		if got := isUnroutable(err); got != want {
-			t.Errorf("%v: packets are dropped: %t, want %t", err, got, want)
+			t.Errorf("isUnroutable(%v) = %t, want %t", err, got, want)
 		}
 	}
 }

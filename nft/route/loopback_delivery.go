@@ -21,11 +21,11 @@ type Description struct {
 	Selective bool
 }
 
-// UndeliveredLoopback returns descriptions of routes to the addresses 127.0.0.1 and ::1, to which a
-// redirection at output translates, that do not deliver packets locally: packets to these addresses
-// may leave the host. It asks the kernel for the route of packets without a type of service and a
-// source address, which processes can choose, and looks for routes of packets that have them.
-// Packets without a route are dropped.
+// UndeliveredLoopback returns descriptions of routes to 127.0.0.1 and ::1 that do not deliver
+// packets locally. A redirection at output translates destinations to these addresses, and such
+// routes may send the packets to another host. UndeliveredLoopback asks the kernel for the route of
+// packets without a type of service and a source address. Because processes can choose both, it
+// also looks for routes that require them. The kernel drops packets without a route.
 func UndeliveredLoopback(ns *netns.NS) (descriptions []Description, err error) {
 	r, err := newReader(ns)
 	if err != nil {
@@ -67,19 +67,19 @@ func (c conn) undelivered(a netip.Addr) (descriptions []Description, err error) 
 	return descriptions, err
 }
 
-// otherRoutes returns the routes of the namespace, at most 100, by which packets to the address may
-// leave it, if packets without a type of service and a source address do not. It assumes that the
-// table local is looked up first ([PrecedingLocal]). isSelective reports whether all other packets
-// have a local route.
+// otherRoutes returns the routes, at most 100, by which packets to the address may leave the
+// namespace if they have a type of service or a source address. It assumes that the kernel looks up
+// the table local first ([PrecedingLocal]). isSelective reports whether all other packets have a
+// local route.
 func (c conn) otherRoutes(a netip.Addr) (routes []foundRoute, isSelective bool, err error) {
 	local, err := c.routesTo(a, unix.RT_TABLE_LOCAL)
 	if err != nil {
 		return nil, false, err
 	}
 	last := lastRoute(local)
-	// Without such a route to the single address, the kernel looks up other tables, or has merged
-	// the table main into the table local, and prefers longer prefixes of main (fib_trie_table in
-	// net/ipv4/fib_trie.c).
+	// Without such a route to the single address, other tables matter: the kernel looks them up, or
+	// it has merged the table main into the table local and prefers longer prefixes of main
+	// (fib_trie_table in net/ipv4/fib_trie.c).
 	candidates := local
 	if last == nil || !last.destination.IsSingleIP() {
 		if candidates, err = c.routesTo(a, unix.RT_TABLE_UNSPEC); err != nil {
@@ -100,11 +100,7 @@ func (c conn) otherRoutes(a netip.Addr) (routes []foundRoute, isSelective bool, 
 // destination contains the address.
 func (c conn) routesTo(a netip.Addr, table uint32) ([]foundRoute, error) {
 	return listAll("routes", func() (routes []foundRoute, err error) {
-		visited := 0
 		err = c.forEachRoute(rules.FamilyOf(a), table, func(r foundRoute) error {
-			if visited++; visited > maxRoutes {
-				return tooMany("routes", maxRoutes)
-			}
 			if r.destination.Contains(a) {
 				if len(routes) == maxObjects {
 					return tooMany(fmt.Sprintf("routes to %s", a), maxObjects)
@@ -117,8 +113,8 @@ func (c conn) routesTo(a netip.Addr, table uint32) ([]foundRoute, error) {
 	})
 }
 
-// lastRoute returns the most specific of the routes that apply to all packets and end the lookup in
-// the table, or nil.
+// lastRoute returns the most specific route that applies to all packets and ends the lookup in the
+// table, or nil.
 func lastRoute(routes []foundRoute) (last *foundRoute) {
 	for i := range routes {
 		r := &routes[i]
@@ -130,9 +126,8 @@ func lastRoute(routes []foundRoute) (last *foundRoute) {
 	return last
 }
 
-// mayPrecede reports whether the kernel may choose the route for a packet to which other applies
-// too. It prefers a longer destination, and then, independently of the metric, a route that is
-// selective.
+// mayPrecede reports whether the kernel may prefer the route to other if both apply to a packet.
+// The kernel prefers a longer destination prefix and then, whatever the metric, a selective route.
 func (r *foundRoute) mayPrecede(other *foundRoute) bool {
 	if r.destination.Bits() != other.destination.Bits() {
 		return r.destination.Bits() > other.destination.Bits()

@@ -17,16 +17,18 @@ const maxTexts = 100
 // LoopbackRoutes describes routes that may send packets past rules for the interfaces of packets.
 // Each list has at most 100 entries.
 type LoopbackRoutes struct {
-	// OverLoopback contains the routes that send packets over the loopback interface. It omits
-	// routes to loopback addresses, and the routes that [ReadAll] returns if no other policy rule
-	// looks up their table. It also omits routes to single addresses that the kernel adds with the
-	// addresses of interfaces, if the first effective policy rule looks up the table local: packets
-	// to these addresses then stay in the namespace, whatever their marks.
+	// OverLoopback contains the routes that send packets over the loopback interface. It omits:
+	//   - routes to loopback addresses,
+	//   - the routes that [ReadAll] returns, if no other policy rule looks up their table,
+	//   - the routes that the kernel adds for the addresses of interfaces, if the first effective
+	//     policy rule looks up the table local. Packets to these addresses stay in the namespace,
+	//     whatever their marks.
 	OverLoopback []string
-	// Encapsulating contains the routes that encapsulate packets which they send over the loopback
+	// Encapsulating contains the routes that encapsulate packets and send them over the loopback
 	// interface: the encapsulated packets may leave the host by another interface. It also contains
-	// the routes that decapsulate packets of any family, which have the family [rules.Inet]: the
-	// kernel delivers the contained packets without calling the chains at prerouting.
+	// the routes that decapsulate packets, with the family [rules.Inet], because the inner packets
+	// can have any family. The kernel delivers the inner packets without calling the chains at
+	// prerouting.
 	Encapsulating []Description
 }
 
@@ -70,11 +72,7 @@ func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
 	for {
 		isComplete := true
 		found, err := listAll("routes", func() (found LoopbackRoutes, err error) {
-			visited := 0
 			err = o.forEachRoute(family, unix.RT_TABLE_UNSPEC, func(r foundRoute) error {
-				if visited++; visited > maxRoutes {
-					return tooMany("routes", maxRoutes)
-				}
 				isComplete = o.resolve(&r) && isComplete
 				own := localRoute{family, r.table}
 				switch {
@@ -102,8 +100,8 @@ func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
 }
 
 // resolve completes a route whose next hops the kernel reports only with its nexthop object. It
-// returns false if the nexthop objects have not been read. The next hops of an object that was
-// added since are unknown, and can be the loopback interface with any encapsulation.
+// returns false if the nexthop objects have not been read. An object that was added after the
+// reading is unknown: resolve assumes the loopback interface and an unknown encapsulation.
 func (o *overLoopback) resolve(r *foundRoute) bool {
 	if r.nextHopID == 0 || r.device != 0 || r.hops != nil {
 		return true
@@ -126,8 +124,9 @@ func (l *LoopbackRoutes) addEncapsulating(family rules.Family, r *foundRoute) {
 	}
 }
 
-// looksUpLocalFirst reports whether the first policy rule of the family that may determine routes,
-// if there is any, looks up the table local for all packets, as in a new namespace.
+// looksUpLocalFirst reports whether the first policy rule of the family that may determine routes
+// looks up the table local for all packets, as in a new namespace. Without such a rule it returns
+// true.
 func looksUpLocalFirst(policyRules []foundRule, family rules.Family) bool {
 	i := firstRoutingRule(policyRules, family)
 	return i < 0 || policyRules[i].looksUp(unix.RT_TABLE_LOCAL)

@@ -103,7 +103,7 @@ func TestPrune(t *testing.T) {
 			[]string{"-6 route unreachable default dev lo table 1000"},
 		},
 		{
-			"a rule with other conditions at Sluice's priority remains", onlyIPv4,
+			"a rule with other selectors at Sluice's priority remains", onlyIPv4,
 			[]string{"-4 rule add pref 133 from 10.0.0.1 fwmark 99 lookup 1000"},
 			onlyIPv4, 0,
 			[]string{
@@ -215,7 +215,7 @@ func TestPruneIstio(t *testing.T) {
 			[]string{"-4 rule 10 from all fwmark 0x63 lookup 133", state4[1]},
 		},
 		{
-			"rules with other marks, tables and conditions remain", nothing,
+			"rules with other marks, tables and selectors remain", nothing,
 			[]string{
 				"-4 rule add pref 1 fwmark 99 lookup 133",
 				"-4 rule add pref 2 fwmark 1337 lookup 134",

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -37,7 +38,7 @@ type reader struct {
 	listed         int // routes in tables
 }
 
-// A table contains the routes of a table in one family.
+// A table holds the routes of one routing table in one family.
 type table struct {
 	hasRoute bool         // the local default route exists
 	others   []foundRoute // the other routes
@@ -161,10 +162,11 @@ func (c conn) listRoutes(f rules.Family, table uint32) ([]foundRoute, error) {
 }
 
 // forEachRoute calls visit with the routes of a table, or of all tables if table is
-// RT_TABLE_UNSPEC, until visit returns an error.
+// RT_TABLE_UNSPEC, until visit returns an error. More than maxRoutes routes are an error.
 func (c conn) forEachRoute(
 	f rules.Family, table uint32, visit func(foundRoute) error,
 ) error {
+	visited := 0
 	err := c.exchange(routesRequest(f, table), func(m nlmsg.Message) error {
 		if m.Type != unix.RTM_NEWROUTE {
 			return nil
@@ -179,10 +181,31 @@ func (c conn) forEachRoute(
 			table != unix.RT_TABLE_UNSPEC && r.table != table:
 			return nil
 		}
+		if visited++; visited > maxRoutes {
+			return tooMany("routes", maxRoutes)
+		}
 		return visit(r)
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil // with strict checking: the table does not exist
 	}
 	return err
+}
+
+// dumpAttempts is the maximum number of attempts to dump a list without a concurrent change.
+// Because a dump takes microseconds, ten interruptions mean continuous changes.
+const dumpAttempts = 10
+
+// listAll returns the result of the first dump that is not interrupted. objects names the listed
+// objects in errors.
+func listAll[T any](objects string, read func() (T, error)) (T, error) {
+	var none T
+	found, err := dump.Retry(dumpAttempts, read)
+	switch {
+	case errors.Is(err, netlink.ErrDumpInterrupted):
+		return none, fmt.Errorf("list %s: %d attempts: %w", objects, dumpAttempts, err)
+	case err != nil:
+		return none, fmt.Errorf("list %s: %w", objects, err)
+	}
+	return found, nil
 }

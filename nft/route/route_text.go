@@ -89,8 +89,8 @@ func (r foundRoute) format(device func(index int) string) string {
 	return strings.Join(words, " ")
 }
 
-// otherAttributes returns the text of the attributes for which [foundRoute] has no field and that
-// have not their default value. The text contains no time, so that it does not change.
+// otherAttributes returns the text of the attributes that [foundRoute] has no field for, except
+// those with their default value. The text contains no time, so that it does not change.
 func otherAttributes(a nlmsg.Attributes) string {
 	var words []string
 	a.Each(func(kind uint16, value []byte) {

@@ -47,8 +47,8 @@ const (
 	ruleDSCPMask      = 30
 )
 
-// knownRuleAttributes are the attributes that the text of a rule contains in the ip command's
-// syntax, and those without a text.
+// knownRuleAttributes contains the attributes that the text of a rule shows in the ip command's
+// syntax, or omits on purpose.
 var knownRuleAttributes = []uint16{
 	nl.FRA_DST, nl.FRA_SRC, nl.FRA_IIFNAME, nl.FRA_GOTO, nl.FRA_PRIORITY, nl.FRA_FWMARK, nl.FRA_FLOW,
 	nl.FRA_TUN_ID, nl.FRA_SUPPRESS_IFGROUP, nl.FRA_SUPPRESS_PREFIXLEN, nl.FRA_TABLE, nl.FRA_FWMASK,
