@@ -53,7 +53,7 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 			change.added = append(change.added, o)
 		case !errors.Is(err, unix.EEXIST):
 			err = fmt.Errorf("add %s: %w", o, explainError(ns, o, err))
-			return Change{}, errors.Join(err, change.undo(h))
+			return Change{}, errors.Join(err, change.undo(h, r.conn))
 		}
 	}
 	var stale []object
@@ -70,7 +70,7 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 		stale, err = newPruning(want).find(r)
 	}
 	if err != nil {
-		return Change{}, errors.Join(err, change.undo(h))
+		return Change{}, errors.Join(err, change.undo(h, r.conn))
 	}
 	change.stale = len(stale) > 0
 	return change, nil
@@ -158,12 +158,13 @@ func (c Change) Undo() error {
 	if c.Empty() {
 		return nil
 	}
-	h, err := c.ns.Netlink(unix.NETLINK_ROUTE)
+	r, h, err := openForChanges(c.ns)
 	if err != nil {
 		return err
 	}
+	defer r.close()
 	defer h.Close()
-	return c.undo(h)
+	return c.undo(h, r.conn)
 }
 
 // Except returns the change without the objects of keep, so that Undo keeps them.
@@ -176,18 +177,18 @@ func (c Change) Except(keep rules.Routing) Change {
 }
 
 // undo removes the added objects in the reverse order of their addition, even after an error.
-func (c Change) undo(h *netlink.Handle) error {
+func (c Change) undo(h *netlink.Handle, socket conn) error {
 	var errs []error
 	for _, o := range slices.Backward(c.added) {
-		_, err := remove(h, o)
+		_, err := remove(h, socket, o)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
 // remove removes o, and reports whether it existed.
-func remove(h *netlink.Handle, o object) (bool, error) {
-	switch err := o.remove(h); {
+func remove(h *netlink.Handle, c conn, o object) (bool, error) {
+	switch err := o.remove(h, c); {
 	case isNotFound(err):
 		return false, nil
 	case err != nil:

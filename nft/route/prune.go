@@ -127,7 +127,7 @@ func prune(ns *netns.NS, p pruning) (removed []object, err error) {
 	defer h.Close()
 	var errs []error
 	for _, o := range found {
-		existed, err := remove(h, o)
+		existed, err := remove(h, r.conn, o)
 		errs = append(errs, err)
 		if existed {
 			removed = append(removed, o)

@@ -147,6 +147,33 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// The kernel removes the first rule that has the selectors of the request, and ignores its further
+// selectors.
+func TestARuleThatPrecedesIsNotRemovedInstead(t *testing.T) {
+	const foreign = "-4 rule 133 from 10.0.0.1 fwmark 0x539 lookup 133"
+	n := netnstest.New(t)
+	ip(t, n, "-4 rule add pref 133 from 10.0.0.1 fwmark 1337 lookup 133")
+	change, err := route.Ensure(n, onlyIPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `remove policy rule "ip -4 rule priority 133 fwmark 0x539 lookup 133": ` +
+		`the kernel would remove "ip -4 rule priority 133 from 10.0.0.1/32 fwmark 0x539 lookup 133", ` +
+		`which precedes it; remove that rule first`
+	if err := change.Undo(); err == nil || err.Error() != want {
+		t.Errorf("Undo: error %v, want %s", err, want)
+	}
+	if removed, err := route.Prune(n, nothing); removed != 0 || err == nil || err.Error() != want {
+		t.Errorf("Prune removed %d objects, error %v, want 0 and %s", removed, err, want)
+	}
+	checkState(t, n, foreign, state4[0])
+	ip(t, n, "-4 rule del pref 133 from 10.0.0.1 fwmark 1337 lookup 133")
+	if removed, err := route.Prune(n, nothing); removed != 1 || err != nil {
+		t.Errorf("Prune removed %d objects, error %v, want 1", removed, err)
+	}
+	checkState(t, n)
+}
+
 func TestPruneIstio(t *testing.T) {
 	const (
 		rule4  = `policy rule "ip -4 rule priority 32765 fwmark 0x539 lookup 133"`
