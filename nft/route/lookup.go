@@ -44,7 +44,8 @@ func Delivers(ns *netns.NS, p ReceivedPacket) (bool, error) {
 			"look up the route from %s to %s with mark 0x%x, received by %s: %w",
 			p.Source, p.Destination, p.Mark, p.Interface, err)
 	}
-	return len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL, nil
+	// An encapsulation receives the packets of a local route instead of this host.
+	return len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL && routes[0].Encap == nil, nil
 }
 
 // A SentPacket is a packet that a socket of the namespace sends.

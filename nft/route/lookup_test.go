@@ -64,6 +64,11 @@ func TestDelivers(t *testing.T) {
 			[]string{"-4 rule add iif eth0 fwmark 1/1 lookup 100", local},
 			false, "192.0.2.1", true,
 		},
+		{
+			"a policy route with an encapsulation",
+			[]string{rule, local + " encap seg6 mode encap segs fd01::1"},
+			false, "192.0.2.1", false,
+		},
 		{"a prohibited destination", []string{"-4 route add prohibit 192.0.2.1"}, false, "192.0.2.1", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
