@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -12,47 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
+	validator "github.com/sluice-mesh/sluice/compat/validation"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const applyHelp = `
-Program the redirection of a network namespace: routes, and rules in one nftables transaction. If
-the namespace already has these rules, nothing is written. Different rules of Sluice are replaced
-atomically.
-
-If the kernel lacks a feature of nf_tables that the rules need, or with --backend legacy, the rules
-are written to the tables of iptables-legacy and ip6tables-legacy, table by table, in addition to
-rules of other owners. Sluice's rules in the other backend are removed after the new rules are
-written.
-
-The flags and variables are istio-iptables', so the arguments of an istio-init or istio-validation
-container work unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag
-overrides its variables, and a later variable overrides an earlier one. If any input is bad, every
-bad input is reported and nothing is changed.
-
-With --ambient the rules redirect to ztunnel in the namespace of the pod, as in ambient mode. The
-flags and variables are then istio-cni's, and flags that apply only to a sidecar are rejected.`
-
-const applyExamples = `  rules apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x "" -b '*' -d 15090,15021,15020
-  rules apply --netns /run/netns/pod -b '*' -i 10.0.0.0/8 --redirect-dns --nameserver 10.96.0.10
-  rules apply --pid 4711 -b '*' -i '*' --dual-stack --dry-run
-  rules apply --ambient --netns /run/netns/pod`
-
 func newApplyCommand(s *system) *cobra.Command {
 	in := &inputs{sections: captureSectionsAnd(sectionNamespace, sectionBackend, sectionDryRun,
 		sectionAction, sectionProbe, sectionOutput, sectionIgnored)}
-	cmd := &cobra.Command{
-		Use:     "apply [FLAG]...",
-		Aliases: []string{"istio-iptables"},
-		Short:   "program the redirection of a network namespace",
-		Long:    applyHelp,
-		Example: applyExamples,
-	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		return p.inNamespace(func(ns *netns.NS) error { return apply(s, ns, p) })
-	})
+	cmd := s.command("apply [FLAG]...", "program the redirection of a network namespace", in,
+		func(p *parameters, _ []string) error {
+			return p.inNamespace(func(ns *netns.NS) error { return apply(s, ns, p) })
+		})
+	cmd.Aliases = []string{"istio-iptables"}
+	return cmd
 }
 
 // apply runs the command in the namespace.
@@ -93,10 +66,6 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if !validates {
 		return nil
 	}
-	if s.validate == nil {
-		return systemError(
-			errors.New("--run-validation: this program was built without validation"))
-	}
 	v := p.validation(ns, redirect)
 	v.applied = unprinted
 	return s.validate(s, v)
@@ -105,12 +74,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 // validation contains the parameters of rules validate and of --run-validation.
 type validation struct {
 	namespace *netns.NS
-	redirect  rules.Redirect
-	ambient   *rules.Ambient // nil for a sidecar
-	podIPs    []netip.Addr
-	port      uint16 // of the probe
-	timeout   time.Duration
-	backend   compat.BackendName
+	options   validator.Options
 	// applied is the result of apply if it is printed as one object with the result of the
 	// validation, otherwise nil.
 	applied *applyResult
@@ -119,15 +83,14 @@ type validation struct {
 // validation returns the parameters of a validation. The redirect is the result of
 // [system.desiredRuleset], nil in ambient mode.
 func (p *parameters) validation(ns *netns.NS, redirect *rules.Redirect) validation {
-	v := validation{
-		namespace: ns, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout,
-		backend: p.backendName(),
-	}
+	v := validation{namespace: ns, options: validator.Options{
+		PodIPs: p.PodIPs, Port: p.probePort, Timeout: p.probeTimeout, Backend: p.backendName(),
+	}}
 	if redirect == nil {
 		a := p.AmbientRedirect()
-		v.ambient = &a
+		v.options.Ambient = &a
 	} else {
-		v.redirect = *redirect
+		v.options.Redirect = *redirect
 	}
 	return v
 }
@@ -215,7 +178,7 @@ func (s *system) program(
 		a.Kept = &result.EstablishedPackets
 		text += establishedText(result.EstablishedPackets, redirect.Mode)
 	}
-	if s.json && p.runValidation && s.validate != nil {
+	if s.json && p.runValidation {
 		return &a, nil
 	}
 	return nil, s.print(text, a)

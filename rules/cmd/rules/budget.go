@@ -54,15 +54,8 @@ func budgetParameters(
 			flag: "max-time", value: "DURATION", fallback: fallback.Time.String(), section: s,
 			help: "time limit of " + work + ", such as 500ms or 1m; beyond it the answer is " +
 				`"cannot decide"` + timeNote,
-			set: func(p *parameters, text string) error {
-				d, err := time.ParseDuration(text)
-				if err != nil || d <= 0 {
-					return fmt.Errorf("%q is not a duration above 0, such as 500ms, 10s or 1m",
-						text)
-				}
-				budget(p).Time = d
-				return nil
-			},
+			set: setDuration(func(p *parameters) *time.Duration { return &budget(p).Time },
+				"500ms, 10s or 1m"),
 		},
 		{
 			flag: "max-memory", value: "MB",

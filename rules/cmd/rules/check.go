@@ -15,49 +15,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
-const checkHelp = `
-Report whether a network namespace holds exactly the ruleset and the routes of the parameters. The
-complete state is read from the kernel, decoded and compared, including the order of rules. Rules of
-other owners are ignored. In iptables-legacy tables, Sluice's chains and the jumps to them are
-compared. Sluice's rules in the other backend count as a difference.
-
-If there is no difference, rules of other owners, in every backend and table, are checked: they must
-not make packets that the ruleset captures bypass the proxy. Dropped packets do not count as
-bypassing the proxy.
-
-With --pod, or --node for the node's own rules in ambient mode, the node agent provides the network
-namespace and the desired ruleset. With --node, rules of other owners are not checked; rules doctor
---node checks their effect on probes.
-
-The exit code is 0 if nothing differs and no captured packet bypasses the proxy, and 1 if something
-differs, or if captured packets bypass or may bypass the proxy. The output lists every rule that is
-missing, extra, changed or reordered. If there is none, it lists the packets that bypass the proxy,
-with the rule that decides, and the reasons why the effect of other rules is unknown.`
-
-const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
-  rules check --netns /run/netns/pod -b '*' -i '*' --output json
-  rules check --ambient --netns /run/netns/pod
-  kubectl exec -n istio-system ds/sluice-node -- rules check --pod default/web
-  kubectl exec -n istio-system ds/sluice-node -- rules check --node`
-
 func newCheckCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionBudget, sectionOutput),
 		ignoredSections: actionSections,
 	}
-	cmd := &cobra.Command{
-		Use:     "check [FLAG]...",
-		Short:   "report whether a namespace holds exactly this ruleset",
-		Long:    checkHelp,
-		Example: checkExamples,
-	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		if err := p.notRedirected(); err != nil {
-			return err
-		}
-		return p.inNamespace(func(ns *netns.NS) error { return check(s, ns, p) })
-	})
+	return s.command("check [FLAG]...", "report whether a namespace holds exactly this ruleset", in,
+		func(p *parameters, _ []string) error {
+			if err := p.notRedirected(); err != nil {
+				return err
+			}
+			return p.inNamespace(func(ns *netns.NS) error { return check(s, ns, p) })
+		})
 }
 
 // checkResult is the result of check.

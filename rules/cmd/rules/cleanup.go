@@ -15,37 +15,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const cleanupHelp = `
-Remove Sluice's rules and routes from a network namespace: first the rules in nf_tables and
-iptables-legacy, then the routes. With --backend nft or legacy, only the rules in that backend are
-removed, and the routes are kept if the other backend contains rules of Sluice. With --istio, also
-remove the rules and routes of Istio's programs: the tables of istio-nftables, the chains and rules
-of istio-iptables (in iptables-nft or iptables-legacy), the policy rules and routes for the mark and
-the table that the flags of TPROXY name, and ::6 on lo; with --ambient, the policy rules and routes
-of istio-cni in ambient mode. Rules of a killed "rules trace" are also removed. Rules of other
-owners are kept. The exit code is 0 even if there was nothing to remove.
-
-If something cannot be removed, everything else of the same owner is removed and listed, and the
-exit code is 3. If it belongs to Sluice, nothing of Istio's programs is removed.
-Istio's routes are kept if rules of Istio that need them may remain. With --dry-run, the same list
-is printed and nothing is changed.
-
-"rules apply --cleanup-only" is the same as "rules cleanup".`
-
 func newCleanupCommand(s *system) *cobra.Command {
 	in := &inputs{sections: []section{
 		sectionCleanup, sectionMode, sectionTProxy, sectionNamespace, sectionBackend, sectionDryRun,
 		sectionOutput,
 	}}
-	cmd := &cobra.Command{
-		Use:     "cleanup [FLAG]...",
-		Short:   "remove the redirection",
-		Long:    cleanupHelp,
-		Example: "  rules cleanup --netns /run/netns/pod --istio",
-	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		return p.inNamespace(func(ns *netns.NS) error { return cleanup(s, ns, p) })
-	})
+	return s.command("cleanup [FLAG]...", "remove the redirection", in,
+		func(p *parameters, _ []string) error {
+			return p.inNamespace(func(ns *netns.NS) error { return cleanup(s, ns, p) })
+		})
 }
 
 // cleanupResult is the result of cleanup.
@@ -69,7 +47,7 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	if err != nil {
 		return err
 	}
-	lines, err := removeOwn(ns, backends)
+	lines, err := removeOwn(ns, compat.Backends(), backends)
 	if p.istio && err == nil {
 		var extra []string
 		extra, err = removeIstio(ns, p.istioPolicy())
@@ -90,15 +68,10 @@ func routingWithoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }
 
-// previewOwn lists the rules and routes that removeOwn would remove. It prints a warning if it may
-// not read iptables-legacy and only rules in nf_tables would be removed, because removeOwn then
-// assumes that no rules in iptables-legacy need the routes.
-func (s *system) previewOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
-	return s.previewFrom(ns, compat.Backends(), backends)
-}
-
-// previewFrom is previewOwn with the list of all backends.
-func (s *system) previewFrom(ns *netns.NS, all, selected []compat.Backend) ([]string, error) {
+// previewOwn lists the rules and routes that removeOwn would remove from the selected backends. It
+// prints a warning if it may not read iptables-legacy and only rules in nf_tables would be removed,
+// because removeOwn then assumes that no rules in iptables-legacy need the routes.
+func (s *system) previewOwn(ns *netns.NS, all, selected []compat.Backend) ([]string, error) {
 	lines, ignored, err := findOwn(ns, all, selected)
 	if ignored != nil {
 		s.warn("whether iptables-legacy contains rules of Sluice, which need the routes, is "+
@@ -145,14 +118,14 @@ func findOwn(
 // removeOwn removes Sluice's rules and routes, and returns the names of the removed objects. If it
 // cannot remove an object, it returns an error with the names of the removed objects. It returns no
 // names if the remaining objects cannot be read.
-func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
+func (s *system) removeOwn(ns *netns.NS, all, selected []compat.Backend) ([]string, error) {
 	// Rules that cannot be read can still be removed.
-	lines, _, unread := findOwn(ns, compat.Backends(), backends)
+	lines, _, unread := findOwn(ns, all, selected)
 	var faults []error
 	removed := false
 	// Removing the last rules also removes the routes. nft, which usually has the rules, comes
 	// last.
-	for _, b := range slices.Backward(backends) {
+	for _, b := range slices.Backward(selected) {
 		done, err := b.Remove(ns)
 		removed = removed || done
 		faults = append(faults, err)
@@ -164,7 +137,7 @@ func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, e
 	case unread != nil:
 		return []string{"rules of Sluice"}, err // it is not known which
 	case err != nil:
-		remaining, _, unread := findOwn(ns, compat.Backends(), backends)
+		remaining, _, unread := findOwn(ns, all, selected)
 		if unread != nil {
 			return nil, errors.Join(err, unread)
 		}

@@ -68,7 +68,7 @@ func TestCleanupPreviewReportsUnreadableBackends(t *testing.T) {
 			warnings := new(bytes.Buffer)
 			s := thisSystem()
 			s.stderr = warnings
-			lines, err := s.previewFrom(ns, row.all, row.selected)
+			lines, err := s.previewOwn(ns, row.all, row.selected)
 			contains := func(part string) bool {
 				return slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, part) })
 			}

@@ -9,48 +9,32 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const completionHelp = `
-Print a script that makes a shell complete the commands, the flags and the values of this program.
-
-The script for bash needs the package bash-completion.`
-
-const completionExamples = `  source <(rules completion bash)
-  rules completion bash > /etc/bash_completion.d/rules
-  rules completion zsh > "${fpath[1]}/_rules"
-  rules completion fish > ~/.config/fish/completions/rules.fish`
-
 func newCompletionCommand(s *system) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:       "completion bash|zsh|fish",
-		Short:     "print the completion script of a shell",
-		Long:      completionHelp,
-		Example:   completionExamples,
-		ValidArgs: []string{"bash", "zsh", "fish"},
-	}
+	shells := []string{"bash", "zsh", "fish"}
 	in := &inputs{check: func(_ *parameters, args []string) []error {
-		if len(args) != 1 {
-			return []error{unknownShellError("")}
+		if len(args) == 1 && slices.Contains(shells, args[0]) {
+			return nil
 		}
-		if !slices.Contains(cmd.ValidArgs, args[0]) {
-			return []error{unknownShellError(args[0])}
+		name := ""
+		if len(args) == 1 {
+			name = args[0]
 		}
-		return nil
+		return []error{fmt.Errorf("%q has no completion script: want bash, zsh or fish", name)}
 	}}
-	return s.command(cmd, in, func(_ *parameters, args []string) error {
-		root := cmd.Root()
-		switch args[0] {
-		case "zsh":
-			return systemError(root.GenZshCompletion(s.stdout))
-		case "fish":
-			return systemError(root.GenFishCompletion(s.stdout, true))
-		}
-		return systemError(root.GenBashCompletionV2(s.stdout, true))
-	})
-}
-
-// unknownShellError returns the error for a shell without a completion script.
-func unknownShellError(name string) error {
-	return fmt.Errorf("%q has no completion script: want bash, zsh or fish", name)
+	var cmd *cobra.Command
+	cmd = s.command("completion bash|zsh|fish", "print the completion script of a shell", in,
+		func(_ *parameters, args []string) error {
+			root := cmd.Root()
+			switch args[0] {
+			case "zsh":
+				return systemError(root.GenZshCompletion(s.stdout))
+			case "fish":
+				return systemError(root.GenFishCompletion(s.stdout, true))
+			}
+			return systemError(root.GenBashCompletionV2(s.stdout, true))
+		})
+	cmd.ValidArgs = shells
+	return cmd
 }
 
 // complete returns the possible completions of word, the last word of a command line. words are the

@@ -13,60 +13,6 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-const diffHelp = `
-Decide whether two rulesets are equivalent, that is, treat every packet alike. The result covers all
-packets that can exist at the hooks prerouting and output, where redirection is decided, and at
-postrouting for packets that this host sends. It is neither a sample nor a comparison of text. The
-compared outcomes are: acceptance, port of the redirection, translated addresses, transparent
-listener and the outcome without one, packet mark, conntrack mark and conntrack zone.
-
-The left side is the ruleset of the parameters. The right side is one of
-
-  --iptables-save FILE [--ip6tables-save FILE]
-                           the output of these programs; a family without a file is not compared
-  --nft FILE               the output of nft list ruleset, as text or as JSON (nft -j)
-  --istio-log FILE         the log of an istio-init container, dry runs included; without any
-                           parameter the left side is the ruleset of the configuration in the log
-  --netns PATH, --pid PID  all rules that the kernel holds in the namespace, of every owner, in the
-                           order in which the kernel runs them
-
-With --pod the left side is the desired ruleset of the pod, from the node agent, and without a file
-the right side is the pod's live ruleset. The plugin skips a pod with an istio-init container: if
-the right side is its log, the left side is therefore the pod's live ruleset.
-
-FILE may be - for standard input. Alternatively both sides are named: --left SPEC --right SPEC,
-where SPEC is one of
-
-  save:V4[,V6]   files with the output of iptables-save and ip6tables-save
-  nft:FILE       the output of nft list ruleset, as text or as JSON (nft -j)
-  log:FILE       the log of an istio-init container
-  netns:PATH[:nft|legacy|iptables-nft]
-                 all rules in the namespace, or only the rules of nftables, iptables-legacy or
-                 iptables-nft
-  flags:"FLAG..."
-                 parameters of a redirection, for the pod of the other side if that is a namespace;
-                 environment variables are ignored
-
-Differences are listed by classes of packets, the simplest first. Each has one packet as a witness,
-the outcome on both sides, and the rule that decided. A known deviation from Istio (see rules help
-deviations) is named and does not count, unless --strict is given. If the answer depends on an
-expression that the model does not know, it is "cannot decide".
-
---max-time and --max-memory limit the work of the decision. If a limit is reached, the answer is
-"cannot decide". A FILE may have 64 MiB, or 1/32 of $GOMEMLIMIT if this is less; a listing of nft
-1/512 of $GOMEMLIMIT. A larger one cannot be read.
-
-The exit code is 0 if both sides are equivalent except for known deviations, 1 if they differ or the
-answer is "cannot decide", 2 for input that cannot be read, and 3 if the system or the kernel
-refuses.`
-
-const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log -
-  rules diff -b '*' -i '*' -d 15090,15021,15020 --iptables-save nat.save
-  rules diff -b '*' -i '*' -d 15090,15021,15020 --pid 4711
-  rules diff --ambient --iptables-save nat.save --ip6tables-save nat6.save
-  kubectl logs web -c istio-init | kubectl exec -i -n istio-system ds/sluice-node -- rules diff --pod default/web --istio-log -
-  rules diff --left netns:/run/netns/pod --right flags:"-b * -i * -d 15020"`
-
 // diffParameters contains the parameters that only diff has.
 type diffParameters struct {
 	save, save6, log, nft string // files
@@ -105,10 +51,8 @@ func diffTable() []parameter {
 			func(p *parameters) *string { return &p.diff.log }),
 		spec("left", func(p *parameters) *string { return &p.diff.left }),
 		spec("right", func(p *parameters) *string { return &p.diff.right }),
-		{
-			flag: "strict", section: sectionDiff, help: "count known deviations as differences",
-			set: setBool(func(p *parameters) *bool { return &p.diff.strict }),
-		},
+		boolParameter(sectionDiff, "strict", "", "count known deviations as differences",
+			func(p *parameters) *bool { return &p.diff.strict }),
 	}
 }
 
@@ -133,21 +77,16 @@ func newDiffCommand(s *system) *cobra.Command {
 		}
 		return append(noArguments(args), faults...)
 	}
-	cmd := &cobra.Command{
-		Use:     "diff [FLAG]...",
-		Short:   "decide whether two rulesets treat every packet alike",
-		Long:    diffHelp,
-		Example: diffExamples,
-	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		if sides.Right.kind == kindLog && p.hasIstioInit() {
-			return s.diff(p, diff.Pair[spec]{Left: spec{kind: kindNamespace}, Right: sides.Right})
-		}
-		if err := p.notRedirected(); err != nil {
-			return err
-		}
-		return s.diff(p, sides)
-	})
+	return s.command("diff [FLAG]...", "decide whether two rulesets treat every packet alike", in,
+		func(p *parameters, _ []string) error {
+			if sides.Right.kind == kindLog && p.hasIstioInit() {
+				return s.diff(p, diff.Pair[spec]{Left: spec{kind: kindNamespace}, Right: sides.Right})
+			}
+			if err := p.notRedirected(); err != nil {
+				return err
+			}
+			return s.diff(p, sides)
+		})
 }
 
 // sidesOf returns the sides to compare, or errors if the inputs do not name two sides.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -183,14 +184,9 @@ func (r diffReport) countClasses() (differences, known int) {
 
 // verdictColor returns the color of a verdict.
 func verdictColor(v diff.Verdict) color.Code {
-	switch v {
-	case diff.Equivalent:
-		return color.Green
-	case diff.Different:
-		return color.Red
-	default:
-		return color.Yellow
-	}
+	return cmp.Or(map[diff.Verdict]color.Code{
+		diff.Equivalent: color.Green, diff.Different: color.Red,
+	}[v], color.Yellow)
 }
 
 // diffText formats the report for people, the answer first.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/text/transform"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/nftlist"
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -103,7 +104,7 @@ func (s *system) load(
 func (s *system) loadFlags(location, p *parameters, other *diffSide) (*diffSide, error) {
 	name := cmp.Or(p.sideName, "command-line flags")
 	if p.located != nil {
-		name = fmt.Sprintf("what pod %s should have", p.pod)
+		name = fmt.Sprintf("the desired ruleset of pod %s", p.pod)
 	}
 	switch {
 	case p.AmbientMode:
@@ -225,6 +226,28 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 		reason, _, _ := strings.Cut(log.Failure, "\n")
 		side.notes = append(side.notes, "the run failed: "+reason)
 	}
+	return side, nil
+}
+
+// loadListing reads the output of nft list ruleset, as text or as JSON.
+func (s *system) loadListing(path string) (*diffSide, error) {
+	text, err := s.readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	listing, err := nftlist.Parse(sourceName(path), bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	side := &diffSide{
+		name: sourceName(path), undecided: listing.Undecided, isGuess: len(listing.Undecided) > 0,
+		unmodeledChains: listing.UnmodeledChains, texts: map[rules.Family]sourceText{},
+	}
+	source := sourceText{sourceName(path), text}
+	for _, family := range []rules.Family{rules.IPv4, rules.IPv6, rules.Inet} {
+		side.texts[family] = source
+	}
+	side.Ruleset.Tables = listing.Tables
 	return side, nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,46 +14,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
-const doctorHelp = `
-Check a namespace for everything that can prevent redirection: kernel features of nf_tables and
-iptables-legacy, permissions, sysctls, interfaces and addresses, policy rules and routes, rules of
-Sluice that differ from these parameters, rules of other owners and their order relative to
-Sluice's, captured traffic that bypasses the proxy because of these rules, and packet processing
-outside netfilter: eBPF programs attached to the cgroups of the namespace's processes, to the
-namespace and to its interfaces, and packet and raw sockets. Each finding explains its effect with
-these parameters, and the remedy. With --node, the command checks
-the kernel, and the source address that all rules of the node together give to probes of pods in
-ambient mode. Nothing is changed, and no iptables-legacy table is created by the check. --max-time
-and --max-memory limit the work of each decision about rules.
-
-A finding is "ok", a "note" (harmless), a "warning" (may interfere) or a "problem". The exit code is
-0 if redirection can work, 1 if there is a problem, and 3 if the kernel or a missing permission
-prevents redirection.`
-
-const doctorExamples = `  rules doctor --pid 4711
-  kubectl exec -n istio-system ds/sluice-node -- rules doctor --pod default/web
-  rules doctor --ambient --netns /run/netns/pod
-  kubectl exec -n istio-system ds/sluice-node -- rules doctor --node
-  rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
-
 func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionDoctorBudget, sectionOutput),
 		ignoredSections: actionSections,
 	}
-	cmd := &cobra.Command{
-		Use:     "doctor [FLAG]...",
-		Short:   "diagnose a namespace: kernel, permissions, settings, foreign rules, eBPF",
-		Long:    doctorHelp,
-		Example: doctorExamples,
-	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		if err := p.notRedirected(); err != nil {
-			return err
-		}
-		return p.inNamespace(func(ns *netns.NS) error { return s.runDoctor(ns, p) })
-	})
+	return s.command("doctor [FLAG]...", "diagnose a namespace: kernel, permissions, settings, foreign rules, eBPF", in,
+		func(p *parameters, _ []string) error {
+			if err := p.notRedirected(); err != nil {
+				return err
+			}
+			return p.inNamespace(func(ns *netns.NS) error { return s.runDoctor(ns, p) })
+		})
 }
 
 // doctorResult is the result of doctor.
@@ -133,16 +107,9 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 
 // severityColor returns the color of a severity.
 func severityColor(s doctor.Severity) color.Code {
-	switch s {
-	case doctor.OK:
-		return color.Green
-	case doctor.Note:
-		return color.Bold
-	case doctor.Warning:
-		return color.Yellow
-	default:
-		return color.Red
-	}
+	return cmp.Or(map[doctor.Severity]color.Code{
+		doctor.OK: color.Green, doctor.Note: color.Bold, doctor.Warning: color.Yellow,
+	}[s], color.Red)
 }
 
 // doctorText returns the verdict and the findings as text. Findings may contain names from the

@@ -64,7 +64,9 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	if p.StrictIstio {
 		p.Redirect.StrictIstio()
 	}
-	faults = append(faults, p.conflicts()...)
+	if p.netnsPath != "" && p.pid != 0 {
+		faults = append(faults, errors.New("--netns and --pid: want one of them"))
+	}
 	faults = append(faults, in.podFaults(p)...)
 	faults = append(faults, in.modeFaults()...)
 	faults = append(faults, p.faults(sources)...)
@@ -103,15 +105,6 @@ func (p *parameters) validate() error {
 	v := p.Values
 	v.IdentifyProxy(nil)
 	return v.Redirect.Validate()
-}
-
-// conflicts returns errors for inputs that exclude each other.
-func (p *parameters) conflicts() []error {
-	var errs []error
-	if p.netnsPath != "" && p.pid != 0 {
-		errs = append(errs, errors.New("--netns and --pid: want one of them"))
-	}
-	return errs
 }
 
 // noArguments rejects arguments. An argument is often a value whose flag is missing.

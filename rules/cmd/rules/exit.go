@@ -11,33 +11,13 @@ import (
 // The exit codes, which scripts rely on.
 const (
 	exitDone      = 0 // done, or equal
-	exitDifferent = 1 // a difference, a bypass of the proxy or a problem; see exitCodesHelp
+	exitDifferent = 1 // a difference, a bypass of the proxy or a problem; see help/exit-codes.txt
 	// exitBadInput means that a flag, an argument or an environment variable is invalid, or names a
 	// namespace or a pod that does not exist.
 	exitBadInput    = 2
 	exitSystemError = 3   // the kernel or the system refused, or lacks a feature
 	exitInvalid     = 126 // validation failed; Istio's repair controller looks for this code
 )
-
-// exitCodesHelp is the help topic "exit-codes".
-const exitCodesHelp = `Exit codes:
-
-  0    success; check: the namespace holds exactly this ruleset, and no rule of another owner makes
-       captured traffic bypass the proxy; diff: both sides treat every packet alike, except for
-       known deviations; doctor: redirection can work; status: the node is ready
-  1    check or diff found differences; check found traffic that bypasses the proxy because of
-       rules of other owners; check or diff cannot decide; doctor or status found a problem
-  2    bad input: an invalid flag, argument or environment variable, a network namespace that does
-       not exist, or a pod that is not on this node or not redirected; nothing was changed
-  3    the kernel or the system refused, or lacks a feature; nothing was changed unless the error
-       says otherwise
-  126  validation failed: redirection does not work (the code that Istio's repair controller
-       looks for)
-
-Errors and warnings go to stderr, one per line ("rules: ..."). With --output json they are objects,
-one per line: {"version": 1, "kind": "Error", "error": "..."} and
-{"version": 1, "kind": "Warning", "warning": "..."}.
-`
 
 // failure is an error with its exit code.
 type failure struct {

@@ -15,7 +15,7 @@ func TestAnErrorIsReportedOnce(t *testing.T) {
 	}
 }
 
-// A help text that cannot be written is an error, as any other output.
+// A help text that cannot be written is an error, like any other output.
 func TestHelpReportsAWriteError(t *testing.T) {
 	for _, args := range [][]string{
 		{"--help"},

@@ -9,62 +9,54 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// packetFlags are the flags of explain that describe a packet.
-type packetFlags struct{ out, in, from, to, dev, uid, gid, state string }
+// packetFlags contains the values of the flags of explain that describe a packet, by flag.
+type packetFlags map[string]string
 
 // packetTable lists the parameters that describe a packet.
 func packetTable() []parameter {
-	row := func(flag, value, help string, field func(*packetFlags) *string) parameter {
-		return parameter{
-			flag: flag, value: value, section: sectionExplain, help: help,
+	var table []parameter
+	for _, row := range [][3]string{
+		{"out", "PROTOCOL", "packet that leaves the pod"},
+		{"in", "PROTOCOL", "packet that arrives at the pod"},
+		{"from", "ADDRESS[:PORT]", "source of the packet"},
+		{"to", "ADDRESS[:PORT]", "destination of the packet"},
+		{"dev", "NAME", "interface of the packet"},
+		{"uid", "N", "user that sends the packet"},
+		{"gid", "N", "group that sends the packet"},
+		{"state", "new|established|related|invalid|untracked", "conntrack state of the packet"},
+	} {
+		table = append(table, parameter{
+			flag: row[0], value: row[1], section: sectionExplain, help: row[2],
 			set: func(p *parameters, text string) error {
 				if text == "" || strings.ContainsAny(text, " \t\n") {
 					return errors.New("want one word")
 				}
-				*field(&p.packet) = text
+				p.packet[row[0]] = text
 				return nil
 			},
-		}
+		})
 	}
-	return []parameter{
-		row("out", "PROTOCOL", "packet that leaves the pod",
-			func(f *packetFlags) *string { return &f.out }),
-		row("in", "PROTOCOL", "packet that arrives at the pod",
-			func(f *packetFlags) *string { return &f.in }),
-		row("from", "ADDRESS[:PORT]", "source of the packet",
-			func(f *packetFlags) *string { return &f.from }),
-		row("to", "ADDRESS[:PORT]", "destination of the packet",
-			func(f *packetFlags) *string { return &f.to }),
-		row("dev", "NAME", "interface of the packet",
-			func(f *packetFlags) *string { return &f.dev }),
-		row("uid", "N", "user that sends the packet",
-			func(f *packetFlags) *string { return &f.uid }),
-		row("gid", "N", "group that sends the packet",
-			func(f *packetFlags) *string { return &f.gid }),
-		row("state", "new|established|related|invalid|untracked", "conntrack state of the packet",
-			func(f *packetFlags) *string { return &f.state }),
-	}
+	return table
 }
 
 // text returns the description of the packet from the flags, followed by the arguments. It is empty
 // if no flag is given.
 func (f packetFlags) text(args []string) (string, error) {
-	if f == (packetFlags{}) {
+	if len(f) == 0 {
 		return "", nil
 	}
 	var faults []error
-	if f.out != "" && f.in != "" {
+	if f["out"] != "" && f["in"] != "" {
 		faults = append(faults, errors.New("--out and --in: want one of them"))
 	}
 	var missing []string
-	if f.out == "" && f.in == "" {
+	if f["out"] == "" && f["in"] == "" {
 		missing = append(missing, "--out or --in with its protocol")
 	}
-	if f.from == "" {
-		missing = append(missing, "--from")
-	}
-	if f.to == "" {
-		missing = append(missing, "--to")
+	for _, flag := range []string{"from", "to"} {
+		if f[flag] == "" {
+			missing = append(missing, "--"+flag)
+		}
 	}
 	if len(missing) > 0 {
 		faults = append(faults,
@@ -73,16 +65,14 @@ func (f packetFlags) text(args []string) (string, error) {
 	if len(faults) > 0 {
 		return "", errors.Join(faults...)
 	}
-	words := []string{"out", f.out}
-	if f.in != "" {
-		words = []string{"in", f.in}
+	words := []string{"out", f["out"]}
+	if f["in"] != "" {
+		words = []string{"in", f["in"]}
 	}
-	words = append(words, f.from, ">", f.to)
-	for _, option := range [][2]string{
-		{"dev", f.dev}, {"uid", f.uid}, {"gid", f.gid}, {"state", f.state},
-	} {
-		if option[1] != "" {
-			words = append(words, option[0], option[1])
+	words = append(words, f["from"], ">", f["to"])
+	for _, option := range []string{"dev", "uid", "gid", "state"} {
+		if f[option] != "" {
+			words = append(words, option, f[option])
 		}
 	}
 	return strings.Join(append(words, args...), " "), nil

@@ -10,11 +10,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const rootHelp = `
-Program, check, explain and compare the traffic redirection of mesh pods, compatible with
-istio-iptables. The rules are written in one nftables transaction, or as iptables-legacy rules if
-the kernel does not support nf_tables. No other program is executed.`
-
 // sectionTitles are the headings of help.
 var sectionTitles = [...]string{
 	sectionProxy:        "The proxy",
@@ -50,9 +45,6 @@ var sectionTitles = [...]string{
 func printHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n", strings.TrimSpace(cmd.Long))
-	if cmd.IsAdditionalHelpTopicCommand() {
-		return
-	}
 	if cmd.HasParent() {
 		fmt.Fprintf(out, "\nUsage:\n  %s %s\n", cmd.Parent().CommandPath(), cmd.Use)
 	} else {
@@ -70,7 +62,7 @@ func printHelp(cmd *cobra.Command, _ []string) {
 // printExamples prints the examples of a command.
 func printExamples(out io.Writer, cmd *cobra.Command) {
 	if cmd.Example != "" {
-		fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
+		fmt.Fprintf(out, "\nExamples:\n%s", cmd.Example)
 	}
 }
 
@@ -168,10 +160,7 @@ func (in *inputs) printFlags(out io.Writer) {
 			title = next
 			fmt.Fprintf(out, "\n%s:\n", title)
 		}
-		fmt.Fprintf(out, "  %s\n", p.synopsis())
-		for _, line := range wrap(p.description(), helpWidth-8) {
-			fmt.Fprintf(out, "        %s\n", line)
-		}
+		writeEntry(out, p.synopsis(), p.description())
 	}
 	if len(in.ignoredSections) == 0 {
 		return
@@ -237,6 +226,14 @@ func (p *parameter) description() string {
 		return p.help
 	}
 	return p.help + " [" + strings.Join(notes, "; ") + "]"
+}
+
+// writeEntry writes a name and, indented on the following lines, its description.
+func writeEntry(out io.Writer, name, description string) {
+	fmt.Fprintf(out, "  %s\n", name)
+	for _, line := range wrap(description, helpWidth-8) {
+		fmt.Fprintf(out, "        %s\n", line)
+	}
 }
 
 // helpWidth is the width of help texts.

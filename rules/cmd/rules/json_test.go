@@ -135,7 +135,7 @@ func TestJSONHelpNamesEveryField(t *testing.T) {
 		seen[typ] = true
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
-			if name != "" && !regexp.MustCompile(`\b`+name+`\b`).MatchString(jsonHelp) {
+			if name != "" && !regexp.MustCompile(`\b`+name+`\b`).MatchString(helpPage("json")) {
 				t.Errorf("the topic json does not name the field %s of %s", name, typ)
 			}
 			fields(typ.Field(i).Type)

@@ -23,55 +23,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-const liveTraceHelp = `
-Print the first packet of each new connection in a network namespace as it happens, its outcome, and
-the deciding rule. The rules of all owners are traced, in nf_tables (including iptables-nft) and
-iptables-legacy.
-
-With --verbose, or as JSON, also print the path of the packet: the rules that it matched and the
-policies, in order, with the conntrack state and the mark where they change. Also print whether a
-socket listens on the port to which the packet is delivered, and the answer when conntrack reports
-one: connected, refused, reset, timed out, or answered for a protocol without connections. A
-connection also looks refused if a program deletes its conntrack entry before an answer.
-
-The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes
-nothing else. From Linux 5.12 on, the kernel removes the table when the command ends for any reason.
-In a kernel without nf_tables, a chain sluice_trace of iptables-legacy marks the packets. The next
-trace, apply or cleanup, or the node agent, removes what a killed command left.
-
-TCP segments that open a connection are traced from the first chain on. Packets of other protocols
-are traced until the first answer, but only in the chains after conntrack; in a kernel without
-nf_tables all packets of other protocols are traced. At each hook at most 1000 segments and 1000
-other packets a second are traced. The path of each packet in the kernel is compared with the
-prediction of "rules explain". The predictions for packets that arrive together may take one second;
-the other packets are not compared. For each of the first ten differences, the packet and the ruleset are written to a file, and
-the path of the file is printed, or the content if the file cannot be created.
-
-The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended or the
-network namespace was removed. It then prints a summary that lists connections that were not
-captured first, with their senders.`
-
-const liveTraceExamples = `  rules trace --pid 4711
-  rules trace --netns /run/netns/pod --out --to 10.96.0.1:443 --from-uid 1000 -v
-  rules trace --pid 4711 --port 5432 --for 30s -o json
-  kubectl exec -n istio-system ds/sluice-node -- rules trace --pod default/web --for 1m`
-
 func newLiveTraceCommand(s *system) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "trace [FLAG]...",
-		Short:   "print connections as they happen, with the deciding rule",
-		Long:    liveTraceHelp,
-		Example: liveTraceExamples,
-	}
 	in := &inputs{
 		sections: []section{
 			sectionTrace, sectionNamespace, sectionAgent, sectionNode, sectionRunDir, sectionOutput,
 		},
 		check: checkTrace,
 	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		return p.inNamespace(func(ns *netns.NS) error { return systemError(s.liveTrace(p, ns)) })
-	})
+	return s.command("trace [FLAG]...", "print connections as they happen, with the deciding rule", in,
+		func(p *parameters, _ []string) error {
+			return p.inNamespace(func(ns *netns.NS) error { return systemError(s.liveTrace(p, ns)) })
+		})
 }
 
 // idleTime is the time without further events of a packet after which the packet is printed.
@@ -112,7 +74,7 @@ func connectionOf(h *trace.Header) livetrace.Connection {
 	}
 }
 
-// liveTrace traces the namespace. liveTraceHelp describes when the trace ends.
+// liveTrace traces the namespace. help/trace.txt describes when the trace ends.
 func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	proc := "/proc"
 	switch {

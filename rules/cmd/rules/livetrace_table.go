@@ -48,7 +48,8 @@ func liveTraceTable() []parameter {
 				return assign(&p.trace.filter.Port)(rules.ParsePort(text))
 			}),
 		verbose,
-		row("for", "DURATION", "end after this time", setTraceDuration),
+		row("for", "DURATION", "end after this time", setDuration(
+			func(p *parameters) *time.Duration { return &p.trace.duration }, "30s or 5m")),
 		row("count", "NUMBER", "end after this number of packets", setTraceCount),
 		row("until-eof", "",
 			"end when standard input ends, as when the client of kubectl exec -i exits",
@@ -64,16 +65,6 @@ func setFromUID(p *parameters, text string) error {
 	}
 	uid := uint32(n)
 	p.trace.filter.UID = &uid
-	return nil
-}
-
-// setTraceDuration sets the duration of --for.
-func setTraceDuration(p *parameters, text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return fmt.Errorf("%q is not a duration above 0, such as 30s or 5m", text)
-	}
-	p.trace.duration = d
 	return nil
 }
 

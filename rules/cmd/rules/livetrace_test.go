@@ -352,9 +352,8 @@ func TestTraceOfLegacyRules(t *testing.T) {
 	}
 }
 
-// TestTraceNoticesChangedRules checks that a trace uses the rules that were changed after it began,
-// also of iptables-legacy, whose changes the kernel does not report: the printed rule is the one
-// that decided, and no difference is reported.
+// TestTraceNoticesChangedRules changes rules during a trace, also in iptables-legacy, whose changes
+// the kernel does not report. The trace prints the rule that decided, and reports no difference.
 func TestTraceNoticesChangedRules(t *testing.T) {
 	for _, backend := range []string{"iptables-legacy", "iptables-nft"} {
 		t.Run(backend, func(t *testing.T) {

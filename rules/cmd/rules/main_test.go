@@ -37,12 +37,10 @@ func scriptSystem() *system {
 		withoutNetfilter()
 	}
 	switch os.Getenv("VALIDATION") {
-	case "none":
-		s.validate = nil
 	case "works":
 		s.validate = func(s *system, v validation) error {
-			return s.print(fmt.Sprintf("validated %s by port %d within %s\n", v.podIPs, v.port,
-				v.timeout), nil)
+			return s.print(fmt.Sprintf("validated %s by port %d within %s\n", v.options.PodIPs,
+				v.options.Port, v.options.Timeout), nil)
 		}
 	case "fails":
 		s.validate = func(*system, validation) error {

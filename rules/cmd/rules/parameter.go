@@ -85,6 +85,20 @@ func setText(field func(*parameters) *string) func(*parameters, string) error {
 	return func(p *parameters, text string) error { *field(p) = text; return nil }
 }
 
+// setDuration returns a function that sets a duration above 0. examples completes its error.
+func setDuration(
+	field func(*parameters) *time.Duration, examples string,
+) func(*parameters, string) error {
+	return func(p *parameters, text string) error {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			return fmt.Errorf("%q is not a duration above 0, such as %s", text, examples)
+		}
+		*field(p) = d
+		return nil
+	}
+}
+
 // choice returns a function that sets a text to one of the allowed words.
 func choice(field func(*parameters) *string, allowed ...string) func(*parameters, string) error {
 	return func(p *parameters, text string) error {
@@ -100,8 +114,8 @@ func choice(field func(*parameters) *string, allowed ...string) func(*parameters
 // isEmpty reports whether the text is empty.
 func isEmpty(text string) bool { return text == "" }
 
-// setNetns sets the namespace of --netns. It rejects an empty path: a script passes one if its
-// variable is unset, and the current namespace, which may be the host's, must not be used instead.
+// setNetns sets the namespace of --netns. It rejects an empty path, which a script passes if its
+// variable is unset: the command must not use the current namespace, which may be the host's.
 func (p *parameters) setNetns(text string) error {
 	if text == "" {
 		return errors.New("the path is empty: leave the flag out to mean the current namespace")
@@ -136,13 +150,3 @@ const (
 	minWatch = 100 * time.Millisecond
 	maxWatch = time.Hour
 )
-
-// setProbeTimeout sets the time limit of --probe-timeout.
-func (p *parameters) setProbeTimeout(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return fmt.Errorf("%q is not a duration above 0, such as 5s or 500ms", text)
-	}
-	p.probeTimeout = d
-	return nil
-}

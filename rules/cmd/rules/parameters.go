@@ -59,6 +59,7 @@ func defaultParameters(n params.Names) *parameters {
 		format:       formatNFT,
 		budget:       defaultBudget(),
 		doctorBudget: defaultDoctorBudget(),
+		packet:       packetFlags{},
 		runDir:       config.DefaultRunDir,
 	}
 }

@@ -115,7 +115,7 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 			"compare different rules of the pod and the kernel",
 			[]string{"diff", "--pod", "default/drifted"},
 			1,
-			"what pod default/drifted should have", "",
+			"the desired ruleset of pod default/drifted", "",
 		},
 		{
 			"show a pod that is not redirected",
@@ -344,9 +344,9 @@ func TestPodFlagSelectsAPodInAmbientMode(t *testing.T) {
 	}
 }
 
-// TestLiveRulesOfAPodAreThoseOfBothBackends covers a pod with Sluice's rules in nf_tables and a
+// TestLiveRulesOfAPodComeFromBothBackends covers a pod with Sluice's rules in nf_tables and a
 // foreign rule in iptables-legacy that disables NAT for the packet.
-func TestLiveRulesOfAPodAreThoseOfBothBackends(t *testing.T) {
+func TestLiveRulesOfAPodComeFromBothBackends(t *testing.T) {
 	ns := netnstest.New(t)
 	dir := startAgentWithPods(t, map[string]agent.Location{"web": meshPod(t, ns)})
 	within(t, ns, "iptables-legacy", "-t", "raw", "-A", "OUTPUT", "-p", "tcp", "-j", "NOTRACK")
@@ -394,7 +394,7 @@ func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 		t.Fatalf("%v: %s%s", err, stdout, stderr)
 	}
 	if code != 1 || result.Verdict != "different" ||
-		result.Left.Name != "what pod default/web should have" || result.Right.Name != "standard input" {
+		result.Left.Name != "the desired ruleset of pod default/web" || result.Right.Name != "standard input" {
 		t.Errorf("exit code %d: %+v; want 1, different, for the desired rules and -", code, result)
 	}
 }

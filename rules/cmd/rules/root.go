@@ -123,7 +123,7 @@ func newRootCommand(s *system) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "rules",
 		Short:             "Program a mesh pod's traffic redirection",
-		Long:              rootHelp,
+		Long:              helpPage("rules"),
 		Args:              cobra.ArbitraryArgs,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -180,11 +180,15 @@ func subcommands(root *cobra.Command) []string {
 	return names
 }
 
-// command adds the parameters, the help and the action to a subcommand, and returns it.
+// command returns a subcommand with its parameters, its help page and its action.
 func (s *system) command(
-	cmd *cobra.Command, in *inputs, action func(p *parameters, args []string) error,
+	use, short string, in *inputs, action func(p *parameters, args []string) error,
 ) *cobra.Command {
-	cmd.DisableFlagParsing = true // parseFlags declares and parses the flags when the command runs
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		DisableFlagParsing: true, // parseFlags declares and parses the flags when the command runs
+	}
+	cmd.Long, cmd.Example, _ = strings.Cut(helpPage(cmd.Name()), "\n\nExamples:\n")
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if in.load(); in.helpAll {
 			printHelp(cmd, args)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -27,6 +28,16 @@ func TestCommandsAreFoundByTheirNames(t *testing.T) {
 	} {
 		if found := calledCommand(s, args); found != nil {
 			t.Errorf("%q: found %s, want no command", args, found.Name())
+		}
+	}
+}
+
+func TestCommandsHaveAHelpPage(t *testing.T) {
+	s, _ := testSystem()
+	for _, c := range commands {
+		if cmd := c.make(s); cmd.Long == "" || strings.Contains(cmd.Long, "$PACKET") {
+			t.Errorf("%s: the description is %q, want the page in the directory help", cmd.Name(),
+				cmd.Long)
 		}
 	}
 }

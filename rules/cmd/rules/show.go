@@ -11,23 +11,6 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const showHelp = `
-Print the ruleset that apply would program. This requires no privileges. Without --pod-ip, --netns
-or --pid, the pod is assumed to have an IPv4 address, and with --dual-stack also an IPv6 address.
-
-With --live, print the kernel's rules in the namespace, of all owners, in nf_tables and
-iptables-legacy, each with its counters of packets and bytes, like iptables -vnL. "-" means that the
-rule has no counter: Sluice's rules in nf_tables have counters only with --counters. An unsupported
-rule is printed as unknown(...). --format nft prints the elements of sets, but no counters.`
-
-const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
-  rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
-  rules show -b '*' -i '*' --pod-ip fd00::5 --format json
-  rules show --ambient | nft --check -f -
-  rules show --live --netns pod
-  rules show --live --netns pod --watch 2s
-  kubectl exec -n istio-system ds/sluice-node -- rules show --pod default/web`
-
 func newShowCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
@@ -59,19 +42,14 @@ func newShowCommand(s *system) *cobra.Command {
 		}
 		return faults
 	}
-	cmd := &cobra.Command{
-		Use:     "show [FLAG]...",
-		Short:   "print the ruleset that apply would program",
-		Long:    showHelp,
-		Example: showExamples,
-	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		isFormatGiven := len(in.given["format"]) > 0
-		if p.live && (!isFormatGiven || p.format == formatJSON) {
-			return s.showLive(p)
-		}
-		return show(s, p)
-	})
+	return s.command("show [FLAG]...", "print the ruleset that apply would program", in,
+		func(p *parameters, _ []string) error {
+			isFormatGiven := len(in.given["format"]) > 0
+			if p.live && (!isFormatGiven || p.format == formatJSON) {
+				return s.showLive(p)
+			}
+			return show(s, p)
+		})
 }
 
 // countersFaults returns the faults of the flags that affect only the output with counters.

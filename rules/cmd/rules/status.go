@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -13,57 +14,37 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
-const statusHelp = `
-Print the status of this node on one page: the kernel, the plugin's executable, its position in the
-CNI chain, permissions, API server, socket, mesh pods by the state of their redirection, drift,
-conflicting writers, the agent's latest errors, and a remedy for each problem; in ambient mode also
-the enrolled and pending pods, the connected ztunnels and the node's rules for probes. The status
-comes from the node agent's socket. Therefore the command works in the agent's container and, as
-root, on the node. Nothing is changed.
-
-The state of a topic is "ok", "problem", "unknown" (it cannot be determined now, or the node is
-ready without it) or "off" (disabled by the chart's values). The exit code is 0 if the node is ready
-and has no problem, 1 otherwise, 2 for invalid flags, and 3 if no agent answers.`
-
-const statusExamples = `  kubectl exec -n istio-system ds/sluice-node -- rules status
-  rules status --cni-agent-run-dir /run/sluice-cni -o json`
-
 // statusTime limits the request for the status, which the agent answers from memory.
 const statusTime = 5 * time.Second
 
 func newStatusCommand(s *system) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "status [FLAG]...",
-		Short:   "print the status of this node, and remedies",
-		Long:    statusHelp,
-		Example: statusExamples,
-	}
 	in := &inputs{sections: []section{sectionRunDir, sectionOutput}}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		ctx, cancel := context.WithTimeout(context.Background(), statusTime)
-		defer cancel()
-		found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Status(ctx)
-		switch {
-		case err == nil:
-		case agent.IsNotRunning(err):
-			return systemError(fmt.Errorf("status: no node agent answers here: %w; "+
-				"see whether the pod of the DaemonSet sluice-node runs on this node "+
-				"(kubectl get pods -A -l k8s-app=sluice-node -o wide), "+
-				"and name the agent's directory with --cni-agent-run-dir", err))
-		case agent.IsTimeout(ctx, err):
-			return systemError(fmt.Errorf("status: the node agent does not answer within %v; "+
-				"the kubelet restarts it if it is stuck", statusTime))
-		default:
-			return systemError(fmt.Errorf("status: node agent: %w", err))
-		}
-		if err := s.print(s.statusText(found), statusDocumentOf(found)); err != nil {
-			return err
-		}
-		if !found.Healthy() {
-			return failure{code: exitDifferent}
-		}
-		return nil
-	})
+	return s.command("status [FLAG]...", "print the status of this node, and remedies", in,
+		func(p *parameters, _ []string) error {
+			ctx, cancel := context.WithTimeout(context.Background(), statusTime)
+			defer cancel()
+			found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Status(ctx)
+			switch {
+			case err == nil:
+			case agent.IsNotRunning(err):
+				return systemError(fmt.Errorf("status: no node agent answers here: %w; "+
+					"see whether the pod of the DaemonSet sluice-node runs on this node "+
+					"(kubectl get pods -A -l k8s-app=sluice-node -o wide), "+
+					"and name the agent's directory with --cni-agent-run-dir", err))
+			case agent.IsTimeout(ctx, err):
+				return systemError(fmt.Errorf("status: the node agent does not answer within %v; "+
+					"the kubelet restarts it if it is stuck", statusTime))
+			default:
+				return systemError(fmt.Errorf("status: node agent: %w", err))
+			}
+			if err := s.print(s.statusText(found), statusDocumentOf(found)); err != nil {
+				return err
+			}
+			if !found.Healthy() {
+				return failure{code: exitDifferent}
+			}
+			return nil
+		})
 }
 
 // A statusDocument is the answer of the node agent. The field "version" is the version of the JSON
@@ -92,15 +73,9 @@ func statusDocumentOf(s *agent.Status) statusDocument {
 
 // topicColor returns the color of a state.
 func topicColor(state agent.TopicState) color.Code {
-	switch state {
-	case agent.TopicOK:
-		return color.Green
-	case agent.TopicProblem:
-		return color.Red
-	case agent.TopicOff:
-		return color.Bold
-	}
-	return color.Yellow
+	return cmp.Or(map[agent.TopicState]color.Code{
+		agent.TopicOK: color.Green, agent.TopicProblem: color.Red, agent.TopicOff: color.Bold,
+	}[state], color.Yellow)
 }
 
 // statusText formats the status for people.

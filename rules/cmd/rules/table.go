@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/rules"
@@ -39,21 +40,14 @@ func otherTable() []parameter {
 			help: "print the changes without making them",
 			set:  setBool(func(p *parameters) *bool { return &p.dryRun }),
 		},
-		{
-			flag: "cleanup-only", variables: []string{"CLEANUP_ONLY"}, section: sectionAction,
-			help: "run rules cleanup",
-			set:  setBool(func(p *parameters) *bool { return &p.cleanupOnly }),
-		},
-		{
-			flag: "skip-rule-apply", variables: []string{"SKIP_RULE_APPLY"}, section: sectionAction,
-			help: "do not write rules; with --run-validation: only validate",
-			set:  setBool(func(p *parameters) *bool { return &p.skipApply }),
-		},
-		{
-			flag: "run-validation", variables: []string{"RUN_VALIDATION"}, section: sectionAction,
-			help: "then run rules validate; ignored with --dry-run",
-			set:  setBool(func(p *parameters) *bool { return &p.runValidation }),
-		},
+		boolParameter(sectionAction, "cleanup-only", "CLEANUP_ONLY", "run rules cleanup",
+			func(p *parameters) *bool { return &p.cleanupOnly }),
+		boolParameter(sectionAction, "skip-rule-apply", "SKIP_RULE_APPLY",
+			"do not write rules; with --run-validation: only validate",
+			func(p *parameters) *bool { return &p.skipApply }),
+		boolParameter(sectionAction, "run-validation", "RUN_VALIDATION",
+			"then run rules validate; ignored with --dry-run",
+			func(p *parameters) *bool { return &p.runValidation }),
 		{
 			flag: "iptables-probe-port", variables: []string{"IPTABLES_PROBE_PORT"}, value: "PORT",
 			fallback: "15002",
@@ -68,7 +62,8 @@ func otherTable() []parameter {
 			fallback: "5s",
 			section:  sectionProbe,
 			help:     "time limit of the validation",
-			set:      (*parameters).setProbeTimeout,
+			set: setDuration(func(p *parameters) *time.Duration { return &p.probeTimeout },
+				"5s or 500ms"),
 		},
 		{
 			flag: "output", short: "o", value: "text|json", fallback: outputText,
@@ -85,23 +80,19 @@ func otherTable() []parameter {
 			set: choice(func(p *parameters) *string { return &p.format },
 				formatNFT, formatIPTables, formatJSON),
 		},
-		{
-			flag: "exact", section: sectionShow,
-			help: "with --live: print counters as exact numbers instead of K, M, G and T",
-			set:  setBool(func(p *parameters) *bool { return &p.exact }),
-		},
+		boolParameter(sectionShow, "exact", "",
+			"with --live: print counters as exact numbers instead of K, M, G and T",
+			func(p *parameters) *bool { return &p.exact }),
 		{
 			flag: "watch", value: "INTERVAL", section: sectionShow,
 			help: "with --live: print the rules again at each interval, such as 2s, " +
 				"with the packets per second of each rule, until Ctrl-C",
 			set: (*parameters).setWatch,
 		},
-		{
-			flag: "live", section: sectionLive,
-			help: "use the kernel's rules in the namespace, of all owners, instead of the " +
+		boolParameter(sectionLive, "live", "",
+			"use the kernel's rules in the namespace, of all owners, instead of the "+
 				"parameters; in rules explain implied by --netns or --pid without a parameter",
-			set: setBool(func(p *parameters) *bool { return &p.live }),
-		},
+			func(p *parameters) *bool { return &p.live }),
 		{
 			flag: "pod", value: "NAMESPACE/NAME", section: sectionAgent,
 			help: "pod of this node; the node agent provides its network namespace and " +
@@ -110,13 +101,11 @@ func otherTable() []parameter {
 				"pod or a workload, which needs no agent; - is standard input",
 			set: (*parameters).setPod,
 		},
-		{
-			flag: "node", section: sectionNode,
-			help: "the network namespace of this node, with the rules for probes of pods in " +
-				"ambient mode; the node agent provides them. Works only in the agent's " +
+		boolParameter(sectionNode, "node", "",
+			"the network namespace of this node, with the rules for probes of pods in "+
+				"ambient mode; the node agent provides them. Works only in the agent's "+
 				"container, and cannot be combined with parameters of the redirection",
-			set: setBool(func(p *parameters) *bool { return &p.node }),
-		},
+			func(p *parameters) *bool { return &p.node }),
 		{
 			flag: "config", value: "FILE", section: sectionExplain,
 			help: "with --pod FILE: configuration of the CNI plugin, for its exclusions, " +
@@ -132,12 +121,10 @@ func otherTable() []parameter {
 			help:     "directory that plugin and node agent share, with the socket of the agent",
 			set:      (*parameters).setRunDir,
 		},
-		{
-			flag: "istio", section: sectionCleanup,
-			help: "also remove the rules and routes of istio-iptables (iptables-nft and " +
+		boolParameter(sectionCleanup, "istio", "",
+			"also remove the rules and routes of istio-iptables (iptables-nft and "+
 				"iptables-legacy) and istio-nftables",
-			set: setBool(func(p *parameters) *bool { return &p.istio }),
-		},
+			func(p *parameters) *bool { return &p.istio }),
 		ignoredParameter("force-apply", "FORCE_APPLY", "",
 			"rules that are already in place are never an error"),
 		ignoredParameter("reconcile", "RECONCILE", "",
@@ -161,16 +148,24 @@ func otherTable() []parameter {
 	}
 }
 
-// ignoredParameter returns a parameter of istio-iptables that has no effect in this program. The
-// value of a Boolean, which has no placeholder, is validated nevertheless.
-func ignoredParameter(flag, variable, value, reason string) parameter {
-	p := parameter{flag: flag, value: value, help: reason, section: sectionIgnored}
+// boolParameter returns a Boolean parameter. variable is its environment variable, or empty.
+func boolParameter(
+	in section, flag, variable, help string, field func(*parameters) *bool,
+) parameter {
+	p := parameter{flag: flag, section: in, help: help, set: setBool(field)}
 	if variable != "" {
 		p.variables = []string{variable}
 	}
-	p.set = func(*parameters, string) error { return nil }
-	if value == "" {
-		p.set = setBool(func(*parameters) *bool { return new(bool) })
+	return p
+}
+
+// ignoredParameter returns a parameter of istio-iptables that has no effect in this program. The
+// value of a Boolean, which has no placeholder, is validated nevertheless.
+func ignoredParameter(flag, variable, value, reason string) parameter {
+	p := boolParameter(sectionIgnored, flag, variable, reason,
+		func(*parameters) *bool { return new(bool) })
+	if p.value = value; value != "" {
+		p.set = func(*parameters, string) error { return nil }
 	}
 	return p
 }

@@ -3,23 +3,14 @@ package main
 import params "github.com/sluice-mesh/sluice/rules/parameter"
 
 // captureTable lists the parameters of a redirection that istio-iptables has.
-func captureTable() []parameter { return catalogRows(params.All()) }
+func captureTable() []parameter { return catalogRows(params.All(), modeSidecar) }
 
 // ambientTable lists the parameters of a redirection that only ambient mode has.
-func ambientTable() []parameter {
-	table := catalogRows(params.Ambient())
-	for i := range table {
-		table[i].mode = modeAmbient
-		if table[i].flag == ambientFlag {
-			table[i].mode = modeAny
-		}
-	}
-	return table
-}
+func ambientTable() []parameter { return catalogRows(params.Ambient(), modeAmbient) }
 
 // sluiceTable lists the parameters of a redirection that Istio does not have.
 func sluiceTable() []parameter {
-	table := catalogRows(params.SluiceOnly())
+	table := catalogRows(params.SluiceOnly(), modeSidecar)
 	for i := range table {
 		switch table[i].flag {
 		case "backend":
@@ -32,16 +23,17 @@ func sluiceTable() []parameter {
 	return table
 }
 
-// catalogRows returns the rows of the table for parameters of the catalog.
-func catalogRows(catalog []params.Parameter) []parameter {
+// catalogRows returns the rows of the table for parameters of the catalog. The parameters apply to
+// the mode, or to both modes.
+func catalogRows(catalog []params.Parameter, only mode) []parameter {
 	table := make([]parameter, 0, len(catalog))
 	for i := range catalog {
 		p := &catalog[i]
 		if p.Flag == "" && len(p.Variables) == 0 {
 			continue // only a pod sets it
 		}
-		mode := modeSidecar
-		if p.Ambient {
+		mode := only
+		if p.Ambient || p.Flag == ambientFlag {
 			mode = modeAny
 		}
 		table = append(table, parameter{

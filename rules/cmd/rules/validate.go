@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,64 +15,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
-const validateHelp = `
-Test with real connections whether a namespace captures traffic according to the parameters, and
-then check the rules. The connections are: connections of the proxy to its own pod (to 127.0.0.6 and
-::6, as in Istio's validation, and to the pod's addresses), an inbound connection from this host
-(with --netns or --pid), an outbound connection of another user to an unused address, DNS over UDP
-and TCP, and in TPROXY mode marked packets. Each is tested in every captured family. The expected
-outcome of a connection is the outcome that "rules explain" reports.
-
-If no proxy runs yet, listeners take its place for some milliseconds. If a proxy runs, it gets the
-connections; each is found among the kernel's sockets and closed before a byte is sent. A failed
-check is repeated until --probe-timeout, because the rules may be applied late; meanwhile the names
-of the failed checks are written to stderr. If the namespace has rules of Istio's own, as in the pod
-of an istio-init container, and none of Sluice, only connections are checked, not the rules.
-
-With --ambient, or --pod for a pod in ambient mode, ztunnel takes the place of the proxy, and
-connections of ztunnel to the application are tested: they have a client's address, and the replies
-must stay in the pod. Inbound HBONE must not be captured. With --pod the node agent provides the
-network namespace and the parameters.
-
-No privilege is needed, but without privileges fewer checks are possible; skipped checks are listed
-with the reason. The proxy's connections to its own pod are checked even without privileges if the
-command runs as the user of the proxy, as in the istio-validation container. "rules apply
---run-validation --skip-rule-apply" does the same as this command.
-
-The outcome is "works" if everything that the parameters ask for was shown to work, and "works as
-far as checked" if a kind of check was not possible; the first line then names it. The exit code of
-both is 0. It is 126 if a check fails, and 3 if no check fails but none shows that capture works. If
-the parameters capture nothing, the outcome is "captures nothing", with a warning and exit code 0.`
-
-const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,15021,15020
-  rules validate --ambient --netns /run/netns/pod
-  kubectl exec -n istio-system ds/sluice-node -- rules validate --pod default/web
-  rules istio-iptables -b '*' -i '*' --run-validation --skip-rule-apply`
-
 func newValidateCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
 			sectionProbe, sectionOutput),
 		ignoredSections: []section{sectionDryRun, sectionAction, sectionIgnored},
 	}
-	cmd := &cobra.Command{
-		Use:     "validate [FLAG]...",
-		Short:   "test redirection with real connections",
-		Long:    validateHelp,
-		Example: validateExamples,
-	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		if err := p.notRedirected(); err != nil {
-			return err
-		}
-		return p.inNamespace(func(ns *netns.NS) error {
-			_, redirect, err := s.desiredRuleset(p, ns)
-			if err != nil {
+	return s.command("validate [FLAG]...", "test redirection with real connections", in,
+		func(p *parameters, _ []string) error {
+			if err := p.notRedirected(); err != nil {
 				return err
 			}
-			return validate(s, p.validation(ns, redirect))
+			return p.inNamespace(func(ns *netns.NS) error {
+				_, redirect, err := s.desiredRuleset(p, ns)
+				if err != nil {
+					return err
+				}
+				return validate(s, p.validation(ns, redirect))
+			})
 		})
-	})
 }
 
 // validationResult is the result of validate.
@@ -89,11 +51,8 @@ func (validationResult) kind() string { return "Validation" }
 
 // validate runs the validation and prints the result, for the command and for --run-validation.
 func validate(s *system, v validation) error {
-	r, err := validator.Run(v.namespace, validator.Options{
-		Redirect: v.redirect, Ambient: v.ambient, PodIPs: v.podIPs, Port: v.port,
-		Timeout: v.timeout, Backend: v.backend,
-		Progress: s.progressOf(v),
-	})
+	v.options.Progress = s.progressOf(v)
+	r, err := validator.Run(v.namespace, v.options)
 	if err != nil {
 		return errors.Join(s.printApplied(v, nil), systemError(err))
 	}
@@ -154,14 +113,9 @@ func (s *system) printApplied(v validation, result *validationResult) error {
 
 // statusColor returns the color of a status.
 func statusColor(s validator.Status) color.Code {
-	switch s {
-	case validator.OK:
-		return color.Green
-	case validator.Failed:
-		return color.Red
-	default:
-		return color.Yellow
-	}
+	return cmp.Or(map[validator.Status]color.Code{
+		validator.OK: color.Green, validator.Failed: color.Red,
+	}[s], color.Yellow)
 }
 
 // validationText formats the checks for people, with details of the failed checks.

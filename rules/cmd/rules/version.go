@@ -10,17 +10,12 @@ import (
 )
 
 func newVersionCommand(s *system) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "version [FLAG]...",
-		Short: "print the version",
-		Long:  "Print the version and commit of this program, the Go version, and the platform.",
-	}
-	return s.command(cmd, &inputs{sections: []section{sectionOutput}}, func(
-		*parameters, []string,
-	) error {
-		v := thisBuild()
-		return s.print(v.text(), v)
-	})
+	in := &inputs{sections: []section{sectionOutput}}
+	return s.command("version [FLAG]...", "print the version", in,
+		func(*parameters, []string) error {
+			v := thisBuild()
+			return s.print(v.text(), v)
+		})
 }
 
 // version is set by the linker (-X main.version=...). If it is empty, thisBuild uses the version
