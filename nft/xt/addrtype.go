@@ -7,11 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Sizes of struct xt_addrtype_info and xt_addrtype_info_v1.
-const (
-	addrTypeSize0 = 12
-	addrTypeSize1 = 8
-)
+// addrTypeSizes contains the sizes of struct xt_addrtype_info and xt_addrtype_info_v1.
+var addrTypeSizes = [...]int{12, 8}
 
 // Flags of struct xt_addrtype_info_v1. The first two negate the match of a side, and the others
 // limit the lookup to an interface.
@@ -25,45 +22,48 @@ const (
 // allAddrTypes contains the types that the model supports.
 const allAddrTypes = rules.AddrTypeSet(1)<<(rules.ResolvedType+1) - 1
 
-// decodeAddrType decodes struct xt_addrtype_info or _v1: the sets of types of source and
-// destination, and their negations, which are separate fields in revision 0. The model does not
-// support types that depend on an interface.
+// decodeAddrType decodes a match of the types of source and destination. The model does not support
+// types that depend on an interface.
 func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.Match, bool) {
-	size := addrTypeSize1
-	if revision == 0 {
-		size = addrTypeSize0
-	}
-	if len(info) < size || family == rules.Inet || revision == 0 && family != rules.IPv4 {
+	m, ok := decodeAddrTypeMatch(revision, info)
+	if !ok || m.LimitIn || m.LimitOut || family == rules.Inet || revision == 0 && family != rules.IPv4 {
 		return nil, false
 	}
-	var negated [2]bool
-	if revision == 0 {
-		notSource, notDestination := native.Uint32(info[4:]), native.Uint32(info[8:])
-		if notSource > 1 || notDestination > 1 {
-			return nil, false
-		}
-		negated = [2]bool{notSource == 1, notDestination == 1}
-	} else {
-		flags := native.Uint32(info[4:])
-		if flags&^(addrTypeNotSource|addrTypeNotDestination) != 0 {
-			return nil, false
-		}
-		negated = [2]bool{flags&addrTypeNotSource != 0, flags&addrTypeNotDestination != 0}
-	}
 	var found []rules.Match
-	for side := range 2 {
-		types := rules.AddrTypeSet(native.Uint16(info[2*side:]))
+	for side, types := range m.Types {
 		if types == 0 {
 			continue // the kernel does not compare the address, even if negated
 		}
-		if types&^allAddrTypes != 0 || !ModelsAddrTypes(family, types) {
+		if !ModelsAddrTypes(family, types) {
 			return nil, false
 		}
 		found = append(found, rules.MatchAddrType{
-			Side: rules.Side(side), Not: negated[side], Types: types,
+			Side: rules.Side(side), Not: m.Not[side], Types: types,
 		})
 	}
 	return found, true
+}
+
+// decodeAddrTypeMatch decodes struct xt_addrtype_info or _v1: the sets of types of source and
+// destination, and flags, which are two negations in revision 0.
+func decodeAddrTypeMatch(revision uint32, info []byte) (m AddrTypeMatch, ok bool) {
+	if len(info) < addrTypeSizes[revision] {
+		return m, false
+	}
+	for side := range m.Types {
+		m.Types[side] = rules.AddrTypeSet(native.Uint16(info[2*side:]))
+	}
+	if revision == 0 {
+		notSource, notDestination := native.Uint32(info[4:]), native.Uint32(info[8:])
+		m.Not = [2]bool{notSource == 1, notDestination == 1}
+		ok = notSource <= 1 && notDestination <= 1
+	} else {
+		flags := native.Uint32(info[4:])
+		m.Not = [2]bool{flags&addrTypeNotSource != 0, flags&addrTypeNotDestination != 0}
+		m.LimitIn, m.LimitOut = flags&addrTypeLimitIn != 0, flags&addrTypeLimitOut != 0
+		ok = flags < addrTypeLimitOut<<1
+	}
+	return m, ok && (m.Types[0]|m.Types[1])&^allAddrTypes == 0
 }
 
 // ModelsAddrTypes reports whether the model can represent a match of the set of types. The model
@@ -84,20 +84,24 @@ type AddrTypeMatch struct {
 	LimitIn, LimitOut bool
 }
 
+// AddrTypeNames returns iptables' names of the types, separated by commas.
+func AddrTypeNames(types rules.AddrTypeSet) string {
+	var names []string
+	for t := range rules.ResolvedType + 1 {
+		if types.Has(t) {
+			names = append(names, strings.ToUpper(t.String()))
+		}
+	}
+	return strings.Join(names, ",")
+}
+
 // String returns the text of iptables-save.
 func (m AddrTypeMatch) String() string {
 	text := "-m addrtype"
 	for side, option := range []string{"src", "dst"} {
-		if m.Types[side] == 0 {
-			continue
+		if names := AddrTypeNames(m.Types[side]); names != "" {
+			text += fmt.Sprintf(" %s--%s-type %s", negation(m.Not[side]), option, names)
 		}
-		var names []string
-		for t := range rules.ResolvedType + 1 {
-			if m.Types[side].Has(t) {
-				names = append(names, strings.ToUpper(t.String()))
-			}
-		}
-		text += fmt.Sprintf(" %s--%s-type %s", negation(m.Not[side]), option, strings.Join(names, ","))
 	}
 	if m.LimitIn {
 		text += " --limit-iface-in"
@@ -106,18 +110,4 @@ func (m AddrTypeMatch) String() string {
 		text += " --limit-iface-out"
 	}
 	return text
-}
-
-// addrTypeText decodes struct xt_addrtype_info_v1.
-func addrTypeText(data []byte) (string, bool) {
-	flags := native.Uint32(data[4:])
-	m := AddrTypeMatch{
-		Not: [2]bool{flags&addrTypeNotSource != 0, flags&addrTypeNotDestination != 0},
-		Types: [2]rules.AddrTypeSet{
-			rules.AddrTypeSet(native.Uint16(data)), rules.AddrTypeSet(native.Uint16(data[2:])),
-		},
-		LimitIn: flags&addrTypeLimitIn != 0, LimitOut: flags&addrTypeLimitOut != 0,
-	}
-	const known = addrTypeNotSource | addrTypeNotDestination | addrTypeLimitIn | addrTypeLimitOut
-	return m.String(), (m.Types[0]|m.Types[1])&^allAddrTypes == 0 && flags&^known == 0
 }

@@ -107,19 +107,3 @@ func encodeConntrack(field uint16, not bool, state, status uint16) Extension {
 	native.PutUint16(data[conntrackMaskOffset+2:], status)
 	return Extension{Name: "conntrack", Revision: revision, Data: data}
 }
-
-// encodeState encodes a match of the state.
-func encodeState(m rules.MatchState) Extension {
-	return encodeConntrack(stateFlag, m.Not, uint16(StateBits(m.States)), 0)
-}
-
-// encodeStatus encodes a match of the status.
-func encodeStatus(m rules.MatchStatus) Extension {
-	return encodeConntrack(statusFlag, m.Not, 0, uint16(m.Status))
-}
-
-// encodeDirection encodes a match of the direction. The kernel represents the reply direction as
-// the negation of the original direction.
-func encodeDirection(m rules.MatchDirection) Extension {
-	return encodeConntrack(directionFlag, m.Reply, 0, 0)
-}

@@ -2,6 +2,7 @@ package xt
 
 import (
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
 	"strings"
@@ -45,8 +46,7 @@ func ConntrackFieldOf(option string) ConntrackField {
 	return 0
 }
 
-// A Conntrack is a match conntrack that the model cannot represent (struct
-// xt_conntrack_mtinfo3).
+// A Conntrack is a match conntrack that the model cannot represent (struct xt_conntrack_mtinfo3).
 type Conntrack struct {
 	// Fields are the compared fields, and Not is the subset of Fields that is negated. The negated
 	// direction is the reply direction.
@@ -70,20 +70,12 @@ const (
 
 // SetPrefix sets the prefix of a field with an address.
 func (c *Conntrack) SetPrefix(f ConntrackField, p netip.Prefix) {
-	for i := range c.Prefixes {
-		if f == 1<<(firstAddress+i) {
-			c.Prefixes[i] = p.Masked()
-		}
-	}
+	c.Prefixes[bits.TrailingZeros16(uint16(f))-firstAddress] = p.Masked()
 }
 
 // SetNumbers sets the first and the last value of a field.
 func (c *Conntrack) SetNumbers(f ConntrackField, first, last uint32) {
-	for i := range c.Numbers {
-		if f == 1<<i {
-			c.Numbers[i] = [2]uint32{first, last}
-		}
-	}
+	c.Numbers[bits.TrailingZeros16(uint16(f))] = [2]uint32{first, last}
 }
 
 // stateNames contains the names of the kernel's state bits, and statusNames the names of its status
@@ -112,20 +104,20 @@ type bitName struct {
 	name string
 }
 
-// namesOf returns the names of bits, separated by commas, or "NONE" if no bit has a name. unnamed
-// are the bits without a name.
-func namesOf(bits uint32, list []bitName) (names string, unnamed uint32) {
+// namesOf returns the names of the bits in a mask, separated by commas, or "NONE" if no bit has a
+// name. unnamed contains the bits without a name.
+func namesOf(mask uint32, list []bitName) (names string, unnamed uint32) {
 	var found []string
 	for _, n := range list {
-		if bits&n.bit != 0 {
+		if mask&n.bit != 0 {
 			found = append(found, n.name)
-			bits &^= n.bit
+			mask &^= n.bit
 		}
 	}
 	if found == nil {
-		return "NONE", bits
+		return "NONE", mask
 	}
-	return strings.Join(found, ","), bits
+	return strings.Join(found, ","), mask
 }
 
 // String returns the text of iptables-save, which identifies the match.
@@ -191,10 +183,10 @@ const (
 )
 
 // conntrackText returns the text of a match conntrack of revision 2 or 3 in a rule of the family.
-// It returns false for other matches, and if the text would not identify the match.
+// It returns false for other revisions, and if the text would not identify the match.
 func conntrackText(family rules.Family, x Extension) (string, bool) {
 	const known = ConntrackDirection<<1 - 1
-	if x.Name != "conntrack" || x.Revision < 2 || int(x.Revision) >= len(conntrackSizes) ||
+	if x.Revision < 2 || int(x.Revision) >= len(conntrackSizes) ||
 		len(x.Data) < conntrackSizes[x.Revision] || family == rules.Inet {
 		return "", false
 	}
@@ -210,11 +202,11 @@ func conntrackText(family rules.Family, x Extension) (string, bool) {
 			continue
 		}
 		field := data[i*conntrackAddressSize:]
-		bits, width := net.IPMask(field[addrSize : addrSize+familySize(family)]).Size()
+		ones, width := net.IPMask(field[addrSize : addrSize+familySize(family)]).Size()
 		if width == 0 { // not the mask of a prefix
 			return "", false
 		}
-		c.Prefixes[i] = netip.PrefixFrom(decodeAddr(family, field[:addrSize]), bits).Masked()
+		c.Prefixes[i] = netip.PrefixFrom(decodeAddr(family, field[:addrSize]), ones).Masked()
 	}
 	set := func(f ConntrackField, first, last uint32) {
 		if c.Fields&f != 0 {

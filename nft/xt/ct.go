@@ -27,8 +27,8 @@ var (
 	ctUserSizes = [...]int{32, 64, 64}
 )
 
-// decodeCT decodes a CT that disables tracking, for which the kernel ignores the other fields, or a
-// CT that sets nothing other than a zone and a helper.
+// decodeCT decodes a CT that disables tracking, or that sets only a zone and a helper. If tracking is
+// disabled, the kernel ignores the other fields.
 func decodeCT(revision uint32, info []byte) rules.Action {
 	if len(info) < ctSizes[revision] {
 		return nil

@@ -37,12 +37,7 @@ func (h HashLimit) String() string {
 	if h.Above {
 		compares = "above"
 	}
-	var modes []string
-	for i, mode := range HashLimitModes {
-		if h.Mode&(1<<i) != 0 {
-			modes = append(modes, mode)
-		}
-	}
+	modes := namesOfBits(h.Mode, HashLimitModes[:])
 	var b strings.Builder
 	fmt.Fprintf(&b, "-m hashlimit --hashlimit-name %s --hashlimit-%s 1/%dus --hashlimit-burst %d",
 		h.Name, compares, h.Average, h.Burst)

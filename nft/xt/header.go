@@ -6,13 +6,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes targets that change a part of the header, or the priority of the packet,
-// which the model does not represent. They continue with the next rule. Such a target has the same
-// text whether it was read from the kernel or from the output of iptables-save.
+// This file describes targets that change a header field or the priority of the packet, which the
+// model does not represent. The packet continues with the next rule. The text is the same for a
+// target from the kernel and from iptables-save.
 
-// headerTarget returns a target that changes a part of the header. The change depends only on the
-// header, except that a maximum segment size may depend on the route, which the interface and the
-// mark affect.
+// headerTarget returns a target that changes a header field. The change depends only on the header
+// and, for a maximum segment size, on the route, which depends on the interface and the mark.
 func headerTarget(text, field string) rules.Action {
 	return rules.Unknown{
 		Text: text, Effect: rules.WritesHeader, State: field,

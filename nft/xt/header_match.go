@@ -6,9 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes matches of parts of the header that the model does not represent. The text of
-// such a match identifies the match. It is the same whether the match was read from the kernel or
-// from the output of iptables-save.
+// This file describes matches of header fields that the model does not represent. The text
+// identifies the match, and is the same for a match from the kernel and from iptables-save.
 
 // LengthText returns the text of the match length, which compares the length of the packet.
 func LengthText(not bool, lowest, highest uint16) string {
@@ -61,35 +60,4 @@ func negation(not bool) string {
 		return "! "
 	}
 	return ""
-}
-
-// headerMatchText returns the text of a match of the header: struct xt_length_info, ipt_ttl_info,
-// ip6t_hl_info, xt_dscp_info or xt_tos_match_info. It returns false for other matches and for
-// invalid structures.
-func headerMatchText(_ rules.Family, x Extension) (string, bool) {
-	data := x.Data
-	flag := func(i int) bool { return data[i] != 0 }
-	switch (key{x.Name, x.Revision}) {
-	case key{"length", 0}:
-		if len(data) >= 5 {
-			return LengthText(flag(4), native.Uint16(data), native.Uint16(data[2:])), true
-		}
-	case key{"ttl", 0}, key{"hl", 0}:
-		family := rules.IPv4
-		if x.Name == "hl" {
-			family = rules.IPv6
-		}
-		if len(data) >= 2 {
-			return HopMatchText(family, HopComparison(data[0]), data[1])
-		}
-	case key{"dscp", 0}:
-		if len(data) >= 2 {
-			return DSCPMatchText(flag(1), data[0]), true
-		}
-	case key{"tos", 1}: // the mask precedes the value
-		if len(data) >= 3 {
-			return TOSMatchText(flag(2), data[1], data[0]), true
-		}
-	}
-	return "", false
 }

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// This file contains the texts of the IPv6 matches frag and ipv6header. match_text.go contains
-// those of other matches.
+// This file contains the texts of the IPv6 matches frag and ipv6header.
 
 // A Fragment is the match frag of IPv6 (struct ip6t_frag). It compares the id of the fragment with
 // the range from First to Last. The kernel ignores Length, the length of the fragment header in
@@ -32,10 +31,9 @@ func (f Fragment) String() string {
 	if f.Flags&fragmentLength != 0 {
 		text += fmt.Sprintf(" %s--fraglen %d", negation(f.NotLength), f.Length)
 	}
-	for i, option := range FragmentOptions {
-		if f.Flags&(1<<i)&^(fragmentIDs|fragmentLength) != 0 {
-			text += " " + option
-		}
+	others := f.Flags &^ (fragmentIDs | fragmentLength)
+	for _, option := range namesOfBits(uint32(others), FragmentOptions[:]) {
+		text += " " + option
 	}
 	return text
 }
@@ -59,13 +57,8 @@ var HeaderNames = [...]string{"prot", "none", "esp", "auth", "frag", "route", "d
 
 // HeadersText returns the text of the match ipv6header. headers contains the bits of HeaderNames.
 func HeadersText(not bool, headers uint8, soft bool) string {
-	var names []string
-	for i, name := range HeaderNames {
-		if headers&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	text := fmt.Sprintf("-m ipv6header %s--header %s", negation(not), strings.Join(names, ","))
+	names := strings.Join(namesOfBits(uint32(headers), HeaderNames[:]), ",")
+	text := fmt.Sprintf("-m ipv6header %s--header %s", negation(not), names)
 	if soft {
 		text += " --soft"
 	}

@@ -96,42 +96,28 @@ func decodeConnmark(x Extension) rules.Action {
 		mode: x.Data[connmarkModeOffset[x.Revision]], value: native.Uint32(x.Data),
 		conntrackMask: native.Uint32(x.Data[4:]), packetMask: native.Uint32(x.Data[8:]),
 	}
-	if x.Revision == 2 && x.Data[connmarkShiftOffset] != 0 {
-		switch c.mode {
-		case connmarkSet, connmarkSave:
-			return unknownTarget(x, rules.WritesConntrackMark)
-		case connmarkRestore:
-			return unknownTarget(x, rules.WritesMark)
-		}
-		return nil
-	}
 	const allBits = ^uint32(0)
 	copiesAllBits := c.conntrackMask == allBits && c.packetMask == allBits
+	isShifted := x.Revision == 2 && x.Data[connmarkShiftOffset] != 0
 	switch {
+	case c.mode > connmarkRestore:
+		return nil
+	case isShifted && c.mode != connmarkRestore:
+		return unknownTarget(x, rules.WritesConntrackMark)
+	case isShifted, c.mode == connmarkRestore && c.conntrackMask == 0:
+		// With the mask 0, the result does not depend on the connection's mark, but the target has
+		// no effect on packets without a connection.
+		return unknownTarget(x, rules.WritesMark)
+	case c.mode == connmarkSet:
+		return rules.MixMark{Conntrack: true, ConntrackMark: ^c.conntrackMask, Xor: c.value}
 	case c.mode == connmarkSave && copiesAllBits:
 		return rules.SaveMark{}
-	case c.mode == connmarkRestore && copiesAllBits:
+	case c.mode == connmarkSave:
+		return rules.MixMark{Conntrack: true, ConntrackMark: ^c.conntrackMask, Mark: c.packetMask}
+	case copiesAllBits:
 		return rules.RestoreMark{}
 	}
-	switch c.mode {
-	case connmarkSet:
-		return rules.MixMark{Conntrack: true, ConntrackMark: ^c.conntrackMask, Xor: c.value}
-	case connmarkSave:
-		return rules.MixMark{Conntrack: true, ConntrackMark: ^c.conntrackMask, Mark: c.packetMask}
-	case connmarkRestore:
-		if c.conntrackMask == 0 {
-			// The result does not depend on the connection's mark, but the target has no effect on
-			// packets without a connection.
-			return unknownTarget(x, rules.WritesMark)
-		}
-		return rules.MixMark{Mark: ^c.packetMask, ConntrackMark: c.conntrackMask}
-	}
-	return nil
-}
-
-// fullConnmark returns a connmark that copies all bits.
-func fullConnmark(mode byte) connmark {
-	return connmark{mode: mode, conntrackMask: ^uint32(0), packetMask: ^uint32(0)}
+	return rules.MixMark{Mark: ^c.packetMask, ConntrackMark: c.conntrackMask}
 }
 
 // encodeConnmark encodes a struct xt_connmark_tginfo1.

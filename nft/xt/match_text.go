@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes further matches that the model does not represent. The text of such a match
-// identifies the match. It is the same whether the match was read from the kernel or from the
-// output of iptables-save.
+// This file describes further matches that the model does not represent. The text identifies the
+// match, and is the same for a match from the kernel and from iptables-save.
 
 // TCPMSSMatchText returns the text of the match tcpmss, which compares the maximum segment size
 // option.
@@ -246,26 +245,30 @@ func daysText(bits uint32) string {
 	return strings.Join(days, ",")
 }
 
-// matchText returns the text that identifies a match in a rule of the family. It returns false if
-// the match has no such text.
+// matchText returns the text that identifies a match in a rule of the family. It returns false for
+// a match whose name or revision the switch does not list, and for a structure that the text would
+// not identify.
 func matchText(family rules.Family, x Extension) (string, bool) {
-	for _, textOf := range [...]func(rules.Family, Extension) (string, bool){
-		statefulText, headerMatchText, conntrackText, otherMatchText,
-	} {
-		if text, ok := textOf(family, x); ok {
-			return text, true
-		}
-	}
-	return "", false
-}
-
-// otherMatchText returns the text of a match of this file, addrtype.go, hashlimit.go,
-// ipv6_header.go, physdev.go, socket.go or u32.go. It returns false for other matches, and if the
-// text would not identify the match.
-func otherMatchText(family rules.Family, x Extension) (string, bool) {
 	data := x.Data
 	name := func(from, size int) string { return textBeforeZero(data[from : from+size]) }
 	switch k := (key{x.Name, x.Revision}); {
+	case k == key{"limit", 0} && len(data) >= 8:
+		return Limit{native.Uint32(data), native.Uint32(data[4:])}.String(), true
+	case k == key{"statistic", 0}:
+		s, ok := decodeStatistic(data)
+		return s.String(), ok
+	case k == key{"length", 0} && len(data) >= 5:
+		return LengthText(data[4] != 0, native.Uint16(data), native.Uint16(data[2:])), true
+	case k == key{"ttl", 0} && len(data) >= 2:
+		return HopMatchText(rules.IPv4, HopComparison(data[0]), data[1])
+	case k == key{"hl", 0} && len(data) >= 2:
+		return HopMatchText(rules.IPv6, HopComparison(data[0]), data[1])
+	case k == key{"dscp", 0} && len(data) >= 2:
+		return DSCPMatchText(data[1] != 0, data[0]), true
+	case k == key{"tos", 1} && len(data) >= 3: // the mask precedes the value
+		return TOSMatchText(data[2] != 0, data[1], data[0]), true
+	case x.Name == "conntrack":
+		return conntrackText(family, x)
 	case k == key{"tcpmss", 0} && len(data) >= 5:
 		return TCPMSSMatchText(data[4] != 0, native.Uint16(data), native.Uint16(data[2:])), true
 	case k == key{"connbytes", 0} && len(data) >= 18:
@@ -280,8 +283,9 @@ func otherMatchText(family rules.Family, x Extension) (string, bool) {
 		return ConnLimit{
 			flags&inverted == 0, native.Uint32(data[16:]), ones, flags&destination != 0,
 		}.String(), bits > 0 && flags&^(inverted|destination) == 0
-	case k == key{"addrtype", 1} && len(data) >= addrTypeSize1:
-		return addrTypeText(data)
+	case k == key{"addrtype", 1}:
+		m, ok := decodeAddrTypeMatch(x.Revision, data)
+		return m.String(), ok
 	case k == key{"recent", 1} && len(data) >= 228 && family != rules.Inet:
 		mask, _ := netip.AddrFromSlice(data[212 : 212+familySize(family)])
 		return Recent{

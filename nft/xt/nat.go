@@ -35,14 +35,10 @@ const (
 	rangeSize2 = 44
 )
 
-// A natRange is the range of addresses and ports to which NAT translates. A zero address or port
-// means that the rule does not specify it. A range of one value has no last value.
+// A natRange is a decoded structure of NAT.
 type natRange struct {
-	addr, lastAddr netip.Addr
-	port, lastPort uint16
-	// flags are the decoded flags. isComplete reports whether [Translation] supports all of them.
-	// If so, the range and the flags describe the decoded structure completely.
-	flags      uint32
+	Translation // without its kind, which the structure does not contain
+	// isComplete reports whether the translation contains everything that the structure specifies.
 	isComplete bool
 }
 
@@ -71,12 +67,12 @@ func decodeRange(family rules.Family, info []byte, size int) (natRange, bool) {
 // model can represent the range. The model has no flags for the choice of an address or a port
 // within a range. newRange ignores such flags if the range has one value.
 func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (r natRange, ok bool) {
-	r.flags = flags
+	r.SetFlags(flags)
 	if flags&natAddrs != 0 {
-		r.addr = addrs[0]
+		r.Addr = addrs[0]
 		switch addrs[0].Compare(addrs[1]) {
 		case -1:
-			r.lastAddr = addrs[1]
+			r.LastAddr = addrs[1]
 		case 1:
 			return r, false
 		}
@@ -86,161 +82,113 @@ func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (r natRange, ok b
 		if first == 0 || last < first {
 			return r, false
 		}
-		r.port = first
+		r.Port = first
 		if last > first {
-			r.lastPort = last
+			r.Last = last
 		}
 	}
-	const random = natRandom | natRandomFully
-	r.isComplete = flags&^(natAddrs|natPorts|natPersistent|random) == 0
-	ok = r.isComplete && (flags&random == 0 || r.port != 0 && r.lastPort == 0) &&
-		(flags&natPersistent == 0 || !r.lastAddr.IsValid())
+	isRandom := r.Random || r.FullyRandom
+	r.isComplete = flags&^(natAddrs|natPorts|natPersistent|natRandom|natRandomFully) == 0
+	ok = r.isComplete && (!isRandom || r.Port != 0 && r.Last == 0) &&
+		(!r.Persistent || !r.LastAddr.IsValid())
 	return r, ok
 }
 
-// text returns the text that identifies the translation. ok is false if the range does not describe
-// the translation completely, or if a translation of this kind cannot have the range.
-func (r natRange) text(kind TranslationKind) (text string, ok bool) {
-	isEmpty := !r.addr.IsValid() && r.port == 0
-	if !r.isComplete || isEmpty && kind == DestinationNAT ||
-		r.addr.IsValid() && (kind == Masquerade || kind == Redirect) {
-		return "", false
+// unknownNAT returns a translation that the model does not represent. Its text identifies it if the
+// range is complete and a translation of this kind can have the range.
+func unknownNAT(r natRange, kind TranslationKind, x Extension) rules.Unknown {
+	effect := rules.AnyEffect
+	if kind == SourceNAT || kind == Masquerade {
+		effect = rules.TranslatesSource
 	}
-	t := Translation{
-		Kind: kind, Addr: r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.lastPort,
-	}
-	t.SetFlags(r.flags)
-	return t.String(), true
-}
-
-// unknownDestinationNAT returns a translation of the destination that the model does not represent.
-func unknownDestinationNAT(r natRange, kind TranslationKind, x Extension) rules.Action {
-	u := unknownTarget(x, rules.AnyEffect)
-	if text, ok := r.text(kind); ok {
-		u.Text, u.Data = text, ""
+	u := unknownTarget(x, effect)
+	hasAddr := r.Addr.IsValid()
+	if r.isComplete && (hasAddr || r.Port != 0 || kind != DestinationNAT) &&
+		(!hasAddr || kind == SourceNAT || kind == DestinationNAT) {
+		r.Kind = kind
+		u.Text, u.Data = r.String(), ""
 	}
 	return u
 }
 
 // encode4 encodes a struct nf_nat_ipv4_multi_range_compat.
-func (r natRange) encode4() []byte {
+func (t Translation) encode4() []byte {
 	data := make([]byte, rangeSize4)
 	native.PutUint32(data[rangeCount4:], 1)
-	r.write(data[rangeFlags4:], data[rangeAddrs4:], data[rangeAddrs4+4:], data[rangePorts4:])
+	t.write(data[rangeFlags4:], data[rangeAddrs4:], data[rangeAddrs4+4:], data[rangePorts4:])
 	return data
 }
 
 // encode encodes a struct nf_nat_range.
-func (r natRange) encode() []byte {
+func (t Translation) encode() []byte {
 	data := make([]byte, rangeSize)
-	r.write(data[rangeFlags:], data[rangeAddrs:], data[rangeAddrs+addrSize:], data[rangePorts:])
+	t.write(data[rangeFlags:], data[rangeAddrs:], data[rangeAddrs+addrSize:], data[rangePorts:])
 	return data
 }
 
-// write writes the range to the fields of a structure.
-func (r natRange) write(flags, first, last, ports []byte) {
+// write writes the addresses and ports to the fields of a structure.
+func (t Translation) write(flags, first, last, ports []byte) {
 	var bits uint32
-	if r.addr.IsValid() {
+	if t.Addr.IsValid() {
 		bits |= natAddrs
-		copy(first, r.addr.AsSlice())
-		lastAddr := r.addr
-		if r.lastAddr.IsValid() {
-			lastAddr = r.lastAddr
+		copy(first, t.Addr.AsSlice())
+		lastAddr := t.Addr
+		if t.LastAddr.IsValid() {
+			lastAddr = t.LastAddr
 		}
 		copy(last, lastAddr.AsSlice())
 	}
-	if r.port != 0 {
+	if t.Port != 0 {
 		bits |= natPorts
-		network.PutUint16(ports, r.port)
-		network.PutUint16(ports[2:], max(r.port, r.lastPort))
+		network.PutUint16(ports, t.Port)
+		network.PutUint16(ports[2:], max(t.Port, t.Last))
 	}
 	native.PutUint32(flags, bits)
 }
 
-// check returns an error for a range that no structure of the family can represent.
-func (r natRange) check(family rules.Family) error {
+// check returns an error for addresses and ports that no structure of the family can represent.
+func (t Translation) check(family rules.Family) error {
 	switch {
-	case r.lastPort != 0 && r.lastPort < r.port, r.lastPort != 0 && r.port == 0:
+	case t.Last != 0 && (t.Last < t.Port || t.Port == 0):
 		return fmt.Errorf("ports %d-%d: the first port must be 1 or more and at most the last",
-			r.port, r.lastPort)
-	case r.addr.IsValid() && rules.FamilyOf(r.addr) != family:
-		return fmt.Errorf("address %s is not of family %s", r.addr, family)
-	case r.lastAddr.IsValid() && (r.addr.BitLen() != r.lastAddr.BitLen() ||
-		r.lastAddr.Less(r.addr)):
-		return fmt.Errorf("addresses %s-%s: the first must be at most the last", r.addr, r.lastAddr)
+			t.Port, t.Last)
+	case t.Addr.IsValid() && rules.FamilyOf(t.Addr) != family:
+		return fmt.Errorf("address %s is not of family %s", t.Addr, family)
+	case t.LastAddr.IsValid() && (t.Addr.BitLen() != t.LastAddr.BitLen() ||
+		t.LastAddr.Less(t.Addr)):
+		return fmt.Errorf("addresses %s-%s: the first must be at most the last", t.Addr, t.LastAddr)
 	}
 	return nil
 }
 
-// decodeRedirect decodes the structure of REDIRECT. For IPv4 it equals revision 0 of DNAT.
+// decodeRedirect decodes REDIRECT.
 func decodeRedirect(family rules.Family, x Extension) rules.Action {
-	var r natRange
-	var ok bool
-	switch family {
-	case rules.IPv4:
-		r, ok = decodeRange4(x.Data)
-	case rules.IPv6:
-		r, ok = decodeRange(family, x.Data, rangeSize)
+	r, ok := decodeUnversionedRange(family, x.Data)
+	if !ok || r.Addr.IsValid() {
+		return unknownNAT(r, Redirect, x)
 	}
-	if !ok || r.addr.IsValid() {
-		return unknownDestinationNAT(r, Redirect, x)
-	}
-	return rules.RedirectTo{Port: r.port, Last: r.lastPort}
-}
-
-// encodeRedirect encodes the structure of REDIRECT.
-func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) {
-	x, r := Extension{Name: "REDIRECT"}, natRange{port: a.Port, lastPort: a.Last}
-	if err := r.check(family); err != nil {
-		return x, fmt.Errorf("%s: %w", a, err)
-	}
-	if family == rules.IPv4 {
-		x.Data = r.encode4()
-	} else {
-		x.Data = r.encode()
-	}
-	return x, nil
+	return rules.RedirectTo{Port: r.Port, Last: r.Last}
 }
 
 // decodeSNAT decodes SNAT. The model has an action for one address without ports; other forms are
 // unknown translations.
 func decodeSNAT(family rules.Family, x Extension) rules.Action {
-	r, ok := decodeAnyRange(family, x.Revision, x.Data)
-	if !ok || !r.addr.IsValid() || r.lastAddr.IsValid() || r.port != 0 {
-		return unknownSourceNAT(r, x)
+	r, ok := decodeVersionedRange(family, x.Revision, x.Data)
+	if !ok || !r.Addr.IsValid() || r.LastAddr.IsValid() || r.Port != 0 {
+		return unknownNAT(r, SourceNAT, x)
 	}
-	return rules.SNATTo{Addr: r.addr}
+	return rules.SNATTo{Addr: r.Addr}
 }
 
 // decodeMasquerade decodes MASQUERADE, for which the kernel selects the address.
 func decodeMasquerade(family rules.Family, x Extension) rules.Action {
-	var r natRange
-	switch family {
-	case rules.IPv4:
-		r, _ = decodeRange4(x.Data)
-	case rules.IPv6:
-		r, _ = decodeRange(family, x.Data, rangeSize)
-	}
-	return unknownSourceNAT(r, x)
-}
-
-// unknownSourceNAT returns a translation of the source that the model does not represent.
-func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
-	u := unknownTarget(x, rules.TranslatesSource)
-	kind := SourceNAT
-	if x.Name == "MASQUERADE" {
-		kind = Masquerade
-	}
-	if text, ok := r.text(kind); ok {
-		u.Text, u.Data = text, ""
-	}
-	return u
+	r, _ := decodeUnversionedRange(family, x.Data)
+	return unknownNAT(r, Masquerade, x)
 }
 
 // A Translation is an address translation that the model does not represent. A zero address or port
 // means that the rule does not specify the address or the port. A range of one value has no last
-// value. A Translation has the same text whether it was read from an extension of xtables or from
-// expressions of nftables.
+// value. The text is the same for an extension of xtables and for expressions of nftables.
 type Translation struct {
 	Kind                            TranslationKind
 	Addr, LastAddr                  netip.Addr
@@ -298,21 +246,18 @@ func (t Translation) String() string {
 	return text
 }
 
-// encodeSNAT encodes the structure of SNAT in the oldest revision that supports the family.
-func encodeSNAT(family rules.Family, a rules.SNATTo) (Extension, error) {
-	r := natRange{addr: a.Addr}
-	if err := r.check(family); err != nil {
-		return Extension{}, fmt.Errorf("SNAT: %w", err)
+// decodeUnversionedRange decodes the structures of REDIRECT and MASQUERADE, which have one revision
+// for both families.
+func decodeUnversionedRange(family rules.Family, info []byte) (natRange, bool) {
+	if family == rules.IPv4 {
+		return decodeRange4(info)
 	}
-	if family == rules.IPv6 {
-		return Extension{Name: "SNAT", Revision: 1, Data: r.encode()}, nil
-	}
-	return Extension{Name: "SNAT", Data: r.encode4()}, nil
+	return decodeRange(family, info, rangeSize)
 }
 
-// decodeAnyRange decodes the structures of DNAT and SNAT. Revision 0 supports only IPv4, and the
-// other revisions support both families.
-func decodeAnyRange(family rules.Family, revision uint32, info []byte) (r natRange, ok bool) {
+// decodeVersionedRange decodes the structures of DNAT and SNAT. Revision 0 supports only IPv4, and
+// the other revisions support both families.
+func decodeVersionedRange(family rules.Family, revision uint32, info []byte) (r natRange, ok bool) {
 	switch {
 	case revision == 0 && family == rules.IPv4:
 		r, ok = decodeRange4(info)
@@ -324,29 +269,38 @@ func decodeAnyRange(family rules.Family, revision uint32, info []byte) (r natRan
 	return r, ok
 }
 
-// decodeDNAT decodes the structures of DNAT.
+// decodeDNAT decodes DNAT.
 func decodeDNAT(family rules.Family, x Extension) rules.Action {
-	r, ok := decodeAnyRange(family, x.Revision, x.Data)
+	r, ok := decodeVersionedRange(family, x.Revision, x.Data)
 	switch {
-	case ok && r.addr.IsValid():
-		return rules.DNATTo{Addr: r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.lastPort}
-	case ok && r.port != 0:
-		return rules.DNATPort{Port: r.port, Last: r.lastPort}
+	case ok && r.Addr.IsValid():
+		return rules.DNATTo{Addr: r.Addr, LastAddr: r.LastAddr, Port: r.Port, Last: r.Last}
+	case ok && r.Port != 0:
+		return rules.DNATPort{Port: r.Port, Last: r.Last}
 	}
-	return unknownDestinationNAT(r, DestinationNAT, x)
+	return unknownNAT(r, DestinationNAT, x)
 }
 
-// encodeDNAT encodes the structure of DNAT in the oldest revision that supports the family.
+// encodeDNAT encodes DNAT.
 func encodeDNAT(family rules.Family, a rules.DNATTo) (Extension, error) {
-	r := natRange{addr: a.Addr, lastAddr: a.LastAddr, port: a.Port, lastPort: a.Last}
-	if !r.addr.IsValid() && r.port == 0 {
+	if !a.Addr.IsValid() && a.Port == 0 {
 		return Extension{}, errors.New("DNAT to port 0")
 	}
-	if err := r.check(family); err != nil {
-		return Extension{}, fmt.Errorf("DNAT: %w", err)
+	return encodeNAT("DNAT", family, Translation{
+		Addr: a.Addr, LastAddr: a.LastAddr, Port: a.Port, Last: a.Last,
+	})
+}
+
+// encodeNAT encodes the structure of a target in the oldest revision that supports the family.
+func encodeNAT(target string, family rules.Family, t Translation) (Extension, error) {
+	if err := t.check(family); err != nil {
+		return Extension{}, fmt.Errorf("%s: %w", target, err)
 	}
-	if family == rules.IPv6 {
-		return Extension{Name: "DNAT", Revision: 1, Data: r.encode()}, nil
+	switch {
+	case family == rules.IPv4:
+		return Extension{Name: target, Data: t.encode4()}, nil
+	case target == "REDIRECT":
+		return Extension{Name: target, Data: t.encode()}, nil
 	}
-	return Extension{Name: "DNAT", Data: r.encode4()}, nil
+	return Extension{Name: target, Revision: 1, Data: t.encode()}, nil
 }

@@ -17,8 +17,8 @@ const (
 // bits of the compared fields at offset 16, and the bits of the negated fields at offset 17.
 const ownerSize = 20
 
-// allIDs is the range of all numbers. Because every socket of a process has an owner, this range
-// matches packets with such a socket. The last number is not a valid id.
+// allIDs is the range of all numbers. It matches every packet of a process's socket, because such a
+// socket has an owner. The last number is not a valid id.
 var allIDs = rules.IDRange{First: 0, Last: ^uint32(0)}
 
 // decodeOwner decodes struct xt_owner_match_info. A packet without a socket matches if all compared

@@ -78,23 +78,17 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 		return nil, false
 	}
 	var found []rules.Match
-	for _, field := range []struct {
-		side   rules.Side
+	for side, field := range [...]struct {
 		offset int
 		flag   uint32
-	}{{rules.Source, 4, sctpSource}, {rules.Destination, 0, sctpDestination}} {
-		ports := rules.PortRange{
-			First: native.Uint16(info[field.offset:]), Last: native.Uint16(info[field.offset+2:]),
+	}{rules.Source: {4, sctpSource}, rules.Destination: {0, sctpDestination}} {
+		if flags&field.flag == 0 {
+			continue
 		}
-		not := negated&field.flag != 0
-		switch {
-		case flags&field.flag == 0:
-		case ports.First > ports.Last:
+		var ok bool
+		if found, ok = appendPorts(found, rules.Side(side), info[field.offset:],
+			negated&field.flag != 0); !ok {
 			return nil, false
-		case ports != allPorts || not:
-			found = append(found, rules.MatchPort{
-				Side: field.side, Not: not, Ports: []rules.PortRange{ports},
-			})
 		}
 	}
 	return found, true
@@ -102,26 +96,26 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 
 // decodePorts decodes the ranges of source and destination ports of struct xt_tcp or xt_udp.
 func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
-	var found []rules.Match
-	for side := range 2 {
-		ports := rules.PortRange{
-			First: native.Uint16(info[4*side:]), Last: native.Uint16(info[4*side+2:]),
-		}
-		not := negated&(negateSource<<side) != 0
-		if ports.First > ports.Last {
-			return nil, false
-		}
-		if ports != allPorts || not {
-			found = append(found, rules.MatchPort{
-				Side: rules.Side(side), Not: not, Ports: []rules.PortRange{ports},
-			})
-		}
-	}
-	return found, true
+	found, sourceValid := appendPorts(nil, rules.Source, info, negated&negateSource != 0)
+	found, destinationValid := appendPorts(found, rules.Destination, info[4:],
+		negated&(negateSource<<rules.Destination) != 0)
+	return found, sourceValid && destinationValid
 }
 
-// multiportEither means source or destination (XT_MULTIPORT_EITHER). The values of the other sides
-// equal those of [rules.Side].
+// appendPorts appends the match of a range of ports, unless every port matches. It returns false
+// for a reversed range.
+func appendPorts(found []rules.Match, side rules.Side, bounds []byte, not bool) ([]rules.Match, bool) {
+	ports := rules.PortRange{First: native.Uint16(bounds), Last: native.Uint16(bounds[2:])}
+	if ports != allPorts || not {
+		found = append(found, rules.MatchPort{
+			Side: side, Not: not, Ports: []rules.PortRange{ports},
+		})
+	}
+	return found, ports.First <= ports.Last
+}
+
+// multiportEither means source or destination (XT_MULTIPORT_EITHER). The numbers of source and
+// destination equal [rules.Source] and [rules.Destination].
 const multiportEither = 2
 
 // decodeMultiport decodes struct xt_multiport_v1: the side, the number of ports, 15 ports, a flag
@@ -151,14 +145,19 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 	}
 	ports = rules.Normalize(ports)
 	if side == multiportEither {
-		return []rules.Match{rules.MatchTuple{Not: negated != 0, Alternatives: [][]rules.Match{
-			{rules.MatchPort{Side: rules.Source, Ports: ports}},
-			{rules.MatchPort{Side: rules.Destination, Ports: ports}},
-		}}}, true
+		return []rules.Match{EitherPort(ports, negated != 0)}, true
 	}
 	return []rules.Match{rules.MatchPort{
 		Side: rules.Side(side), Not: negated != 0, Ports: ports,
 	}}, true
+}
+
+// EitherPort returns the match for packets whose source or destination port is one of the ports.
+func EitherPort(ports []rules.PortRange, not bool) rules.MatchTuple {
+	return rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
+		{rules.MatchPort{Side: rules.Source, Ports: ports}},
+		{rules.MatchPort{Side: rules.Destination, Ports: ports}},
+	}}
 }
 
 // A matchEncoder encodes the matches of a rule. It combines matches of the TCP or UDP header in one

@@ -17,12 +17,7 @@ func decodeReversePath(info []byte) ([]rules.Match, bool) {
 	if len(info) < 1 || info[0] >= reversePathInvert<<1 {
 		return nil, false
 	}
-	var kinds []string
-	for i, kind := range reversePathKinds {
-		if info[0]&(1<<i) != 0 {
-			kinds = append(kinds, kind)
-		}
-	}
+	kinds := namesOfBits(uint32(info[0]), reversePathKinds[:])
 	return []rules.Match{rules.MatchReversePath{
 		Not: info[0]&reversePathInvert != 0, Kind: strings.Join(kinds, " "),
 	}}, true

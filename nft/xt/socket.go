@@ -1,6 +1,10 @@
 package xt
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // Flags of struct xt_socket_mtinfo1, 2 and 3. A third flag, XT_SOCKET_RESTORESKMARK, sets the mark
 // of the packet.
@@ -26,13 +30,8 @@ func decodeSocket(info []byte) ([]rules.Match, bool) {
 // SocketText returns the text of a match socket that the model does not represent. flags contains
 // the bits of SocketOptions.
 func SocketText(flags uint8) string {
-	text := "-m socket"
-	for i, option := range SocketOptions {
-		if flags&(1<<i) != 0 {
-			text += " " + option
-		}
-	}
-	return text
+	options := namesOfBits(uint32(flags), SocketOptions[:])
+	return strings.Join(append([]string{"-m socket"}, options...), " ")
 }
 
 // SocketOptions are the options of the match socket in the order of their bits

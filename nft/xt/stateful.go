@@ -3,13 +3,11 @@ package xt
 import (
 	"fmt"
 	"math"
-
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // This file describes the matches limit and statistic, which depend on earlier packets or on random
-// numbers. The text of such a match identifies the match. It is the same whether the match was read
-// from the kernel or from the output of iptables-save.
+// numbers. The text identifies the match, and is the same for a match from the kernel and from
+// iptables-save.
 
 // A Limit is the match limit (struct xt_rateinfo).
 type Limit struct {
@@ -73,21 +71,13 @@ func rateText(average uint32) string {
 	return text
 }
 
-// decodeLimit decodes struct xt_rateinfo. It ignores the fields that only the kernel uses.
-func decodeLimit(data []byte) (l Limit, ok bool) {
-	if len(data) < 8 {
-		return l, false
-	}
-	return Limit{native.Uint32(data), native.Uint32(data[4:])}, true
-}
-
 // A Statistic is the match statistic (struct xt_statistic_info).
 type Statistic struct {
 	Not bool
 	// Probability is in units of 2^-31.
 	Probability uint32
-	// Nth reports whether the match matches every nth packet instead of random packets. n is Every,
-	// and Packet is the index of the first matching packet.
+	// Nth is set if the match matches every nth packet instead of random packets. n is Every, and
+	// Packet is the index of the first matching packet.
 	Nth           bool
 	Every, Packet uint32
 }
@@ -136,19 +126,4 @@ func decodeStatistic(data []byte) (s Statistic, ok bool) {
 		return s, flags&^inverted == 0 && value < math.MaxUint32
 	}
 	return s, false
-}
-
-// statefulText returns the text of a limit or statistic match. It returns false for other matches.
-func statefulText(_ rules.Family, x Extension) (string, bool) {
-	switch (key{x.Name, x.Revision}) {
-	case key{"limit", 0}:
-		if l, ok := decodeLimit(x.Data); ok {
-			return l.String(), true
-		}
-	case key{"statistic", 0}:
-		if s, ok := decodeStatistic(x.Data); ok {
-			return s.String(), true
-		}
-	}
-	return "", false
 }

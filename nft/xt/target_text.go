@@ -10,9 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes targets that the model does not represent. The text of such a target
-// identifies the target. It is the same whether the target was read from the kernel or from the
-// output of iptables-save.
+// This file describes targets that the model does not represent. The text identifies the target,
+// and is the same for a target from the kernel and from iptables-save.
 
 // A Queue is the target NFQUEUE (struct xt_NFQ_info_v3) for the queues from First to Last.
 type Queue struct {
@@ -47,8 +46,7 @@ func TEEText(gateway netip.Addr, device string) string {
 // NETMAPText returns the text of the target NETMAP.
 func NETMAPText(to netip.Prefix) string { return fmt.Sprint("-j NETMAP --to ", to.Masked()) }
 
-// A ConntrackTarget is a target CT that the model does not represent (struct
-// xt_ct_target_info_v1).
+// A ConntrackTarget is a target CT that the model does not represent (struct xt_ct_target_info_v1).
 type ConntrackTarget struct {
 	Zone uint16
 	// ZoneFlags contains ZoneOriginal, ZoneReply and ZoneFromMark.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -43,19 +42,20 @@ func DecodeMatch(r *rules.Rule, family rules.Family, x Extension) []rules.Match 
 
 // decodeMatch decodes a match if the model can represent it.
 func decodeMatch(r *rules.Rule, family rules.Family, x Extension) ([]rules.Match, bool) {
+	protocol := onlyProtocol(r)
 	switch (key{x.Name, x.Revision}) {
 	case key{"tcp", 0}:
-		return decodeTCP(x.Data, comparesProtocol(r, rules.TCP))
+		return decodeTCP(x.Data, protocol == rules.TCP)
 	case key{"udp", 0}:
-		return decodeUDP(x.Data, comparesProtocol(r, rules.UDP))
+		return decodeUDP(x.Data, protocol == rules.UDP)
 	case key{"sctp", 0}:
-		return decodeSCTP(x.Data, comparesProtocol(r, rules.SCTP))
+		return decodeSCTP(x.Data, protocol == rules.SCTP)
 	case key{"multiport", 1}:
-		return decodeMultiport(x.Data, comparesPorts(r))
+		return decodeMultiport(x.Data, protocol.HasPorts())
 	case key{"icmp", 0}:
-		return decodeICMP(x.Data, false, comparesProtocol(r, rules.ICMP))
+		return decodeICMP(x.Data, false, protocol == rules.ICMP)
 	case key{"icmp6", 0}:
-		return decodeICMP(x.Data, true, comparesProtocol(r, rules.ICMPv6))
+		return decodeICMP(x.Data, true, protocol == rules.ICMPv6)
 	case key{"owner", 1}:
 		return decodeOwner(x.Data)
 	case key{"cgroup", 2}:
@@ -86,21 +86,14 @@ type key struct {
 	revision uint32
 }
 
-// comparesProtocol reports whether the rule matches only packets of the protocol.
-func comparesProtocol(r *rules.Rule, p rules.Protocol) bool {
-	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
-		protocol, ok := m.(rules.MatchProtocol)
-		return ok && !protocol.Not && slices.Equal(protocol.Protocols, []rules.Protocol{p})
-	})
-}
-
-// comparesPorts reports whether the rule matches only packets of one protocol with ports.
-func comparesPorts(r *rules.Rule) bool {
-	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
-		protocol, ok := m.(rules.MatchProtocol)
-		return ok && !protocol.Not && len(protocol.Protocols) == 1 &&
-			protocol.Protocols[0].HasPorts()
-	})
+// onlyProtocol returns the protocol if the rule matches only packets of one protocol, or 0.
+func onlyProtocol(r *rules.Rule) rules.Protocol {
+	for _, m := range r.Matches {
+		if p, ok := m.(rules.MatchProtocol); ok && !p.Not && len(p.Protocols) == 1 {
+			return p.Protocols[0]
+		}
+	}
+	return 0
 }
 
 // DecodeTarget returns the action of a target in a rule of the family. It returns a [rules.Unknown]
@@ -178,11 +171,12 @@ func encodeMatch(m rules.Match) (Extension, error) {
 	case rules.MatchMark:
 		return encodeMarkMatch(m), nil
 	case rules.MatchState:
-		return encodeState(m), nil
+		return encodeConntrack(stateFlag, m.Not, uint16(StateBits(m.States)), 0), nil
 	case rules.MatchStatus:
-		return encodeStatus(m), nil
+		return encodeConntrack(statusFlag, m.Not, 0, uint16(m.Status)), nil
 	case rules.MatchDirection:
-		return encodeDirection(m), nil
+		// The kernel represents the reply direction as the negation of the original direction.
+		return encodeConntrack(directionFlag, m.Reply, 0, 0), nil
 	case rules.MatchAddr:
 		return encodeAddrRange(m)
 	case rules.MatchAddrType, rules.MatchICMP, rules.MatchReversePath, rules.MatchSocket,
@@ -203,13 +197,13 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 	case rules.SetMark:
 		return encodeMark(a), nil
 	case rules.SaveMark:
-		return encodeConnmark(fullConnmark(connmarkSave)), nil
+		return encodeMixMark(rules.MixMark{Conntrack: true, Mark: ^uint32(0)})
 	case rules.RestoreMark:
-		return encodeConnmark(fullConnmark(connmarkRestore)), nil
+		return encodeMixMark(rules.MixMark{ConntrackMark: ^uint32(0)})
 	case rules.MixMark:
 		return encodeMixMark(a)
 	case rules.RedirectTo:
-		return encodeRedirect(family, a)
+		return encodeNAT("REDIRECT", family, Translation{Port: a.Port, Last: a.Last})
 	case rules.DNATPort:
 		return encodeDNAT(family, rules.DNATTo{Port: a.Port, Last: a.Last})
 	case rules.DNATTo:
@@ -218,7 +212,7 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 		}
 		return encodeDNAT(family, a)
 	case rules.SNATTo:
-		return encodeSNAT(family, a)
+		return encodeNAT("SNAT", family, Translation{Addr: a.Addr})
 	case rules.Reject:
 		return encodeReject(family, a)
 	case rules.TProxyDrop:
@@ -238,6 +232,18 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 func textBeforeZero(b []byte) string {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	return string(text)
+}
+
+// namesOfBits returns the names of the bits that are set, in their order. names contains a name for
+// each bit, from bit 0.
+func namesOfBits(bits uint32, names []string) []string {
+	var found []string
+	for i, name := range names {
+		if bits&(1<<i) != 0 {
+			found = append(found, name)
+		}
+	}
+	return found
 }
 
 // Byte orders. They are pointers because copies would need initialization code at program start.
