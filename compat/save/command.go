@@ -7,27 +7,6 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// shortCommand returns the short spelling of a command.
-func shortCommand(name string) string {
-	switch name {
-	case "--append":
-		return "-A"
-	case "--delete":
-		return "-D"
-	case "--flush":
-		return "-F"
-	case "--insert":
-		return "-I"
-	case "--new-chain":
-		return "-N"
-	case "--policy":
-		return "-P"
-	case "--delete-chain":
-		return "-X"
-	}
-	return name
-}
-
 // readCommand parses a line with a command that changes the table, and executes the command.
 func (p *parser) readCommand(words []word) *SyntaxError {
 	var hits *rules.Hits
@@ -41,17 +20,23 @@ func (p *parser) readCommand(words []word) *SyntaxError {
 			return p.errorAtEnd("a rule after the counter")
 		}
 	}
-	switch name := shortCommand(words[0].raw); name {
-	case "-A", "-I", "-D":
-		return p.ruleCommand(name, words[1:], hits)
-	case "-F", "-X":
-		return p.flushOrDelete(name, words[1:])
-	case "-N":
+	switch words[0].raw {
+	case "-A", "--append":
+		return p.ruleCommand("-A", words[1:], hits)
+	case "-I", "--insert":
+		return p.ruleCommand("-I", words[1:], hits)
+	case "-D", "--delete":
+		return p.ruleCommand("-D", words[1:], hits)
+	case "-F", "--flush":
+		return p.flushOrDelete("-F", words[1:])
+	case "-X", "--delete-chain":
+		return p.flushOrDelete("-X", words[1:])
+	case "-N", "--new-chain":
 		if err := p.checkLength(words, 2, "the name of a new chain"); err != nil {
 			return err
 		}
 		return p.addChain(words[1])
-	case "-P":
+	case "-P", "--policy":
 		return p.policyCommand(words)
 	}
 	return p.errorAt(words[0], "one of -A, -D, -F, -I, -N, -P and -X")
@@ -96,7 +81,7 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	return p.setPolicy(c, words[2])
 }
 
-// flushOrDelete parses -F and -X, each with an optional chain. -F deletes the rules of the chain,
+// flushOrDelete parses the rest of -F or -X, an optional chain. -F deletes the rules of the chain,
 // or of all chains. -X deletes the chain, or all user-defined chains.
 func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 	if len(words) > 1 {
@@ -146,7 +131,8 @@ func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
 		p.table().callerOf(c).name)
 }
 
-// ruleCommand parses the rest of -A, -I or -D, and executes the command.
+// ruleCommand parses the rest of -A, -I or -D, and executes the command. name is the short name of
+// the command.
 func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *SyntaxError {
 	if len(words) == 0 {
 		return p.errorAtEnd("a chain")

@@ -17,11 +17,15 @@
 // follows a match or target that may have further options, makes this match or target unknown, with
 // any effect.
 //
-// [Parse] returns a [SyntaxError] for a text that iptables-restore would reject, with these
-// exceptions: the error is in the options of an unknown match or target; chains jump to each other
-// in a loop; the kernel rejects the rule, for example a target in this table; a rule of table nat
-// has the target DROP; or -D names a rule in another form than -A, such as with other matches
-// first, or with other options of LOG.
+// [Parse] returns a [SyntaxError] for a text that iptables-restore would reject, except in these
+// cases:
+//
+//   - The options of an unknown match or target are invalid.
+//   - Chains jump to each other in a loop.
+//   - The kernel rejects the rule, for example because the target is not allowed in the table.
+//   - A rule of table nat has the target DROP.
+//   - -D names a rule differently than -A, for example with its matches in another order or with
+//     other options of LOG.
 //
 // match_list.go lists the matches, and target_list.go lists the targets. The file of a match or
 // target, such as match_port.go or target_nat.go, contains both the parser and the printer.

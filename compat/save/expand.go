@@ -15,10 +15,10 @@ import (
 // Otherwise only maxSize limits the number of rules.
 const maxCombinations = 4096
 
-// maxSize limits the memory for the rules and chains of a text. It is the maximum sum of their
-// sizes. The size of a rule is the number of its matches plus two. The header counts as two
-// matches. A chain has the size of a rule without other matches. This allows at most 260,000 rules,
-// which need 100 MB.
+// maxSize is the maximum sum of the sizes of a text's rules and chains. It limits their memory. The
+// size of a rule is the number of its matches plus two. The header counts as two matches. A chain
+// has the size of a rule without other matches. This allows at most 260,000 rules, which need
+// 100 MB.
 const maxSize = 1 << 20
 
 // headerSize is the size of a rule without its match modules, in the unit of maxSize: two for the

@@ -14,8 +14,8 @@ type extension struct {
 	// spellings of an option, for example "--tcp-flags== --dport|--destination-port=".
 	options string
 	// closed is set if the match or target accepts only the listed options. Otherwise, each word
-	// after the name that is no option of the rule's header may be an option. The list still shows
-	// which words are values, because a value may look like an option.
+	// after the name that is no option of the rule's header may be an option. The list then still
+	// shows which words are values, because a value may look like an option.
 	closed      bool
 	optionKinds []optionKind // parsed from options
 	// match translates a match with its given options.
@@ -24,7 +24,7 @@ type extension struct {
 	// effect on packets.
 	target func(*moduleReader) rules.Action
 	// text returns the text of a match or target that the model does not represent. Package xt
-	// gives the same text to the same match or target in the kernel. text returns false if this
+	// returns the same text for the same match or target in the kernel. text returns false if this
 	// text is unknown, for example because a value is invalid.
 	text func(*moduleReader) (text string, ok bool)
 }

@@ -31,31 +31,20 @@ func (e *logEntry) message() string {
 // matches the prefix of Istio's log before the first line of a message. The scope and the source
 // position are optional in this prefix. copiedPrefix matches the same prefix in a text that was
 // copied from a terminal, where blanks replace the tabs.
+// Compiling the three patterns takes 0.25 ms, and most commands read no log. They are therefore
+// compiled at the first use.
 var (
-	linePrefix = lazyPattern{expression: `^(\[pod/[^\]]*\] )?` +
-		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`}
-	entryPrefix = lazyPattern{
-		expression: `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?` +
-			`(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`,
-	}
-	copiedPrefix = lazyPattern{
-		expression: `^( *)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z[ \t]+` +
-			`(debug|info|warn|error|fatal)[ \t]+`,
-	}
+	linePrefix = onceCompiled(`^(\[pod/[^\]]*\] )?` +
+		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`)
+	entryPrefix = onceCompiled(`^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?` +
+		`(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`)
+	copiedPrefix = onceCompiled(`^( *)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z[ \t]+` +
+		`(debug|info|warn|error|fatal)[ \t]+`)
 )
 
-// A lazyPattern is compiled at its first use. Compiling the three patterns takes 0.25 ms, and most
-// commands read no log.
-type lazyPattern struct {
-	expression string
-	once       sync.Once
-	compiled   *regexp.Regexp
-}
-
-// regexp returns the compiled pattern.
-func (p *lazyPattern) regexp() *regexp.Regexp {
-	p.once.Do(func() { p.compiled = regexp.MustCompile(p.expression) })
-	return p.compiled
+// onceCompiled returns a function that compiles the expression at the first call.
+func onceCompiled(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
 
 // A logReader splits a log into entries.
@@ -103,13 +92,13 @@ func (r *logReader) readLine(line textLine) {
 		return
 	}
 	// In a copied log, the time of the entry looks like a prefix of kubectl.
-	m := copiedPrefix.regexp().FindStringSubmatch(line.text)
-	if m != nil && !entryPrefix.regexp().MatchString(line.text) {
+	m := copiedPrefix().FindStringSubmatch(line.text)
+	if m != nil && !entryPrefix().MatchString(line.text) {
 		r.hasLevels, r.indent = true, len(m[1])
 		r.add(m[2], line.skip(len(m[0])))
 		return
 	}
-	prefix := linePrefix.regexp().FindStringSubmatch(line.text)
+	prefix := linePrefix().FindStringSubmatch(line.text)
 	if prefix != nil {
 		r.source, line = prefix[1], line.skip(len(prefix[0]))
 	}
@@ -125,7 +114,7 @@ func (r *logReader) readLine(line textLine) {
 		r.hasLevels = true
 		return
 	}
-	if m := entryPrefix.regexp().FindStringSubmatch(line.text); m != nil {
+	if m := entryPrefix().FindStringSubmatch(line.text); m != nil {
 		r.hasLevels, r.indent = true, 0
 		r.add(m[1], line.skip(len(m[0])))
 		return

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -44,10 +45,6 @@ func (r *moduleReader) portOption(name string, side rules.Side) []rules.Match {
 	return []rules.Match{rules.MatchPort{Side: side, Not: o.not, Ports: []rules.PortRange{p}}}
 }
 
-// maxMultiport is the maximum number of ports in a multiport match (XT_MULTI_PORTS). A range counts
-// as two ports.
-const maxMultiport = 15
-
 // matchMultiport parses the match multiport: a list of ports for one side or for either side.
 func (r *moduleReader) matchMultiport() []rules.Match {
 	r.requireProtocol(rules.TCP, rules.UDP, rules.SCTP, rules.UDPLite, rules.DCCP)
@@ -67,22 +64,14 @@ func (r *moduleReader) matchMultiport() []rules.Match {
 		}
 		m.Ports = append(m.Ports, r.ports(o.values[0], text))
 	}
-	if slots > maxMultiport {
-		r.fail(o.values[0], "at most %d ports, of which a range counts as two", maxMultiport)
+	if slots > xt.MaxSlots {
+		r.fail(o.values[0], "at most %d ports, of which a range counts as two", xt.MaxSlots)
 	}
 	m.Ports = rules.Normalize(m.Ports)
 	if o.name == "--ports" {
-		return []rules.Match{eitherPort(m.Ports, o.not)}
+		return []rules.Match{xt.EitherPort(m.Ports, o.not)}
 	}
 	return []rules.Match{m}
-}
-
-// eitherPort returns a match for packets whose source or destination port is one of the ports.
-func eitherPort(ports []rules.PortRange, not bool) rules.Match {
-	return rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
-		{rules.MatchPort{Side: rules.Source, Ports: ports}},
-		{rules.MatchPort{Side: rules.Destination, Ports: ports}},
-	}}
 }
 
 // addPorts writes a single port or range with the match of the protocol, and several ports or
@@ -102,14 +91,14 @@ func (p *rulePrinter) addPorts(m rules.MatchPort) error {
 	return nil
 }
 
-// addEitherPort writes a match in the form that eitherPort returns. iptables supports no other
+// addEitherPort writes a match in the form that [xt.EitherPort] returns. iptables supports no other
 // tuple.
 func (p *rulePrinter) addEitherPort(m rules.MatchTuple) error {
 	var source rules.MatchPort
 	if len(m.Alternatives) > 0 && len(m.Alternatives[0]) > 0 {
 		source, _ = m.Alternatives[0][0].(rules.MatchPort)
 	}
-	if !reflect.DeepEqual(rules.Match(m), eitherPort(source.Ports, m.Not)) {
+	if !reflect.DeepEqual(m, xt.EitherPort(source.Ports, m.Not)) {
 		return fmt.Errorf("%s: iptables has no such match", m)
 	}
 	texts, err := p.portTexts(m, source.Ports)
@@ -128,18 +117,16 @@ func (p *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]strin
 		return nil, fmt.Errorf(
 			"%s: the rule must match a protocol with ports, such as tcp or udp", m)
 	}
-	slots := 0
 	texts := make([]string, len(ports))
 	for i, p := range ports {
 		texts[i] = portText(p.First)
-		if slots++; !p.IsSingle() {
+		if !p.IsSingle() {
 			texts[i] += ":" + portText(p.Last)
-			slots++
 		}
 	}
-	if slots > maxMultiport || len(texts) == 0 {
+	if xt.Slots(ports) > xt.MaxSlots || len(texts) == 0 {
 		return nil, fmt.Errorf(
-			"%s: iptables compares 1 to %d ports, of which a range counts as two", m, maxMultiport)
+			"%s: iptables compares 1 to %d ports, of which a range counts as two", m, xt.MaxSlots)
 	}
 	return texts, nil
 }

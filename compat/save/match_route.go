@@ -59,32 +59,27 @@ func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 
 // addAddrType writes the match addrtype.
 func (p *rulePrinter) addAddrType(m rules.MatchAddrType) error {
-	var names []string
-	for t := range rules.ResolvedType + 1 {
-		if m.Types.Has(t) {
-			names = append(names, strings.ToUpper(t.String()))
-		}
-	}
+	names := xt.AddrTypeNames(m.Types)
 	switch {
-	case len(names) == 0:
+	case names == "":
 		return fmt.Errorf("%s: iptables compares one type or more", m)
 	case !xt.ModelsAddrTypes(p.table.Family, m.Types):
 		return fmt.Errorf(
 			"%s: ip6tables has other types, and only local, anycast and multicast are the same", m)
 	}
 	p.add("-m", "addrtype")
-	side := map[rules.Side]string{
+	option := map[rules.Side]string{
 		rules.Source: "--src-type", rules.Destination: "--dst-type",
 	}[m.Side]
-	p.addOption(m.Not, side, strings.Join(names, ","))
+	p.addOption(m.Not, option, names)
 	return nil
 }
 
 // lookupOptions contains the options of the match rpfilter that change the route lookup.
 var lookupOptions = []string{"--loose", "--validmark", "--accept-local"}
 
-// matchRPFilter parses the match rpfilter. In the kernel, a packet received from lo matches with
-// all options, unless --invert is given.
+// matchRPFilter parses the match rpfilter. In the kernel, a packet received from lo always matches,
+// except with --invert.
 func (r *moduleReader) matchRPFilter() []rules.Match {
 	var kind []string
 	for _, flag := range lookupOptions {

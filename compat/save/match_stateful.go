@@ -42,7 +42,7 @@ func limitRate(text string) (average uint32, ok bool) {
 	return 0, false
 }
 
-// statisticText returns the text of the match statistic. The result of the match differs between
+// statisticText returns the text of the match statistic. The match may have different results for
 // equal packets, unless it matches every packet or no packet.
 func (r *moduleReader) statisticText() (text string, ok bool) {
 	r.effect = rules.Reads
@@ -81,8 +81,8 @@ func (r *moduleReader) recentText() (text string, ok bool) {
 	return m.String(), ok
 }
 
-// matchNFAcct parses the match nfacct, which counts packets in a named object. If the object has a
-// quota, only packets after the quota is used up match. Otherwise all packets match.
+// matchNFAcct parses the match nfacct, which counts packets in a named object. It matches every
+// packet or, if the object has a quota, every packet after the quota is used up.
 func (r *moduleReader) matchNFAcct() []rules.Match {
 	r.isUnknown, r.state = true, xt.StateOfAccount(r.optionValue("--nfacct-name", ""))
 	return nil

@@ -21,8 +21,8 @@ type module struct {
 	hasUnknownWords bool
 }
 
-// hasUnknownOptions reports whether the match or target may have options, and the package knows
-// none of them.
+// hasUnknownOptions reports whether the match or target may have options, none of which the package
+// knows.
 func (m *module) hasUnknownOptions() bool { return !m.closed && m.extension.options == "" }
 
 // An option is an option as given in a rule. The accepted options are [optionKind] values.
@@ -33,10 +33,8 @@ type option struct {
 	values [2]word // as many as the option has
 }
 
-// A moduleReader translates a match or target with its options to the model. Its methods match*
-// each translate one or two of the matches in match_list.go, and its methods target* one or two of
-// the targets in target_list.go. The other methods in these two files, *Text, are the functions of
-// [extension.text].
+// A moduleReader translates a match or target with its options to the model. Its methods match*,
+// target* and *Text are the functions in match_list.go and target_list.go; see [extension].
 type moduleReader struct {
 	*ruleReader
 	*module
@@ -134,7 +132,7 @@ func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
 }
 
 // unknownText returns the text of an unknown match or target. If complete is true, the decoders of
-// packages nft and compat give the same text to the same match or target. Otherwise the text
+// packages nft and compat return the same text for the same match or target. Otherwise the text
 // consists of the words of the rule, for example because an option is unknown.
 func (r *moduleReader) unknownText() (text string, complete bool) {
 	if r.text == "" || r.hasUnknownWords || r.repeatsOption() {
@@ -143,8 +141,8 @@ func (r *moduleReader) unknownText() (text string, complete bool) {
 	return r.text, true
 }
 
-// anyEffect returns the match or target as an unknown one that may have any effect, because the
-// meaning of some words is unknown.
+// anyEffect returns an unknown match or target that may have any effect. It represents a match or
+// target with words of unknown meaning.
 func (r *moduleReader) anyEffect() rules.Unknown {
 	return rules.Unknown{Text: rawText(r.module.words)}
 }

@@ -24,9 +24,9 @@ import (
 //
 // Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
 // the addresses of each list are disjoint, it becomes a single rule that matches all addresses of
-// the lists. The text must then not refer to rules of this chain by number. If a text would result
-// in more than 260,000 rules and chains, or in fewer rules with many matches, Parse returns an
-// error, also if later commands delete rules.
+// the lists. The text must then not refer to rules of this chain by number. Parse returns an error
+// for a text that adds more than 260,000 rules and chains, or fewer rules with many matches, even
+// if later commands delete them.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -73,8 +73,8 @@ type parser struct {
 	beginLines  map[string]int // the line at which each table begins, by name
 	isTableOpen bool           // the last table has not been committed
 	skipsTable  bool           // the line belongs to a table that cannot be read
-	// isNFT is set if iptables-nft has written the tables after the last header. iptables-nft
-	// converts the match limit to an expression of nftables.
+	// isNFT is set if the last header names iptables-nft, which converts the match limit to an
+	// expression of nftables.
 	isNFT bool
 	// outsideErr is the error for the first line that is neither blank nor a comment, if this line
 	// is outside of a table.

@@ -57,11 +57,9 @@ func (p *rulePrinter) addAction(action rules.Action) error {
 	case rules.SetMark:
 		return p.addTarget(a, "", "MARK", "--set-xmark", maskedMark(a.Value, a.Mask))
 	case rules.SaveMark:
-		return p.addTarget(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask",
-			"0xffffffff")
+		return p.addMixMark(rules.MixMark{Conntrack: true, Mark: allBits})
 	case rules.RestoreMark:
-		return p.addTarget(a, "", "CONNMARK", "--restore-mark", "--nfmask", "0xffffffff", "--ctmask",
-			"0xffffffff")
+		return p.addMixMark(rules.MixMark{ConntrackMark: allBits})
 	case rules.MixMark:
 		return p.addMixMark(a)
 	case rules.SetZone:

@@ -66,8 +66,8 @@ func (p *parser) readRule(
 	return parsed, merged, r.err
 }
 
-// maxRuleWords is the maximum number of words of a rule. iptables-restore accepts 255, but
-// iptables-save may print more for a rule that the command iptables has added.
+// maxRuleWords is the maximum number of words of a rule. iptables-restore accepts 255 words, but
+// iptables-save may print more words for a rule that the command iptables has added.
 const maxRuleWords = 1024
 
 // conditions returns the conditions of the match modules: as matches of the rule or, where the
@@ -223,12 +223,11 @@ func (r *ruleReader) readModuleOption(words []word) {
 	}
 }
 
-// readUnknownWords reads words after an open module that are no complete name of an option that the
-// package knows. They may belong to an option of the module that the package does not know. But
-// getopt_long also accepts abbreviated names, so that they may be any other part of the rule. The
-// module is then unknown, with any effect. A word that may name a target or negate an option is an
-// error: with any effect, a rule jumps to no chain of the text, and a condition may not become its
-// opposite.
+// readUnknownWords reads words after a module that may have further options. The words are not the
+// complete name of a known option. They may be an unknown option of the module, or an abbreviation
+// of any other option of the rule. The module then becomes unknown, with any effect. Any effect does
+// not include a jump to a chain of the text or the negation of a condition. Therefore a word that
+// may name a target or negate an option is an error.
 func (r *ruleReader) readUnknownWords(m *module, words []word) {
 	for i, w := range words {
 		name, _, _ := strings.Cut(w.text, "=")
@@ -341,9 +340,9 @@ func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) 
 	m.options = append(m.options, o)
 }
 
-// protocolModule returns the match that the rule's protocol implies. It returns nil unless the rule
-// matches exactly one protocol, or if the rule already has an implied match. If the package does
-// not know the implied match, the extension of the result is unknownExtension.
+// protocolModule returns the match that the rule's protocol implies. It returns nil if the rule does
+// not match exactly one protocol, or already has an implied match. If the package does not know the
+// implied match, the extension of the result is unknownExtension.
 func (r *ruleReader) protocolModule() *module {
 	protocol, isSet := r.header.onlyProtocol()
 	if !isSet || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {

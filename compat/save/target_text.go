@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/xt"
 )
 
-// This file parses targets that the model does not represent. Package xt gives the same text to the
-// same target in the kernel.
+// This file parses targets that the model does not represent. Package xt returns the same text for
+// the same target in the kernel.
 
 // queueText returns the text of the target NFQUEUE.
 func (r *moduleReader) queueText() (text string, ok bool) {

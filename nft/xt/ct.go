@@ -27,8 +27,8 @@ var (
 	ctUserSizes = [...]int{32, 64, 64}
 )
 
-// decodeCT decodes a CT that disables tracking, or that sets only a zone and a helper. If tracking is
-// disabled, the kernel ignores the other fields.
+// decodeCT decodes a CT that disables tracking, or that sets only a zone and a helper. If the flags
+// disable tracking, the kernel ignores the other fields.
 func decodeCT(revision uint32, info []byte) rules.Action {
 	if len(info) < ctSizes[revision] {
 		return nil
