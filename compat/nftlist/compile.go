@@ -29,7 +29,7 @@ type compiler struct {
 	usedRegisters int
 	// computations is the number of computations, such as hashes, in the current statement.
 	computations int
-	// lacksRegisters reports whether the statement needs more registers than there are.
+	// lacksRegisters is set if the statement needs more registers than the kernel has.
 	lacksRegisters bool
 	// omittedFamily is the family, ip or ip6, to which the rule may be limited by a condition that
 	// nft does not list. isOtherFamily reports whether the compiler translates the rule for the
@@ -93,7 +93,6 @@ func mayVary(match json.RawMessage) bool {
 // translate adds the expressions of a statement. It returns false if the statement is not
 // supported.
 func (c *compiler) translate(s statement) bool {
-	isNull := len(s.body) == 0 || string(s.body) == "null"
 	switch s.kind {
 	case "match":
 		return c.match(s.body)
@@ -111,7 +110,7 @@ func (c *compiler) translate(s statement) bool {
 		return c.log(s.body)
 	case "notrack":
 		c.add(&expr.Notrack{})
-		return isNull
+		return isNull(s.body)
 	case "counter":
 		return c.counter(s.body)
 	case "limit":
@@ -145,7 +144,7 @@ func verdictOf(kind string, body json.RawMessage) (*expr.Verdict, bool) {
 		"continue": expr.VerdictContinue,
 	}
 	if v, ok := verdicts[kind]; ok {
-		return &expr.Verdict{Kind: v}, len(body) == 0 || string(body) == "null"
+		return &expr.Verdict{Kind: v}, isNull(body)
 	}
 	var to struct{ Target string }
 	v := &expr.Verdict{Kind: expr.VerdictJump}
@@ -199,9 +198,9 @@ func sizeOf(fields []field) int {
 	return size
 }
 
-// load allocates registers and loads fields to them. inInterval reports whether the fields are
-// compared with intervals, and must therefore be in network byte order. load returns false if there
-// are not enough registers.
+// load allocates registers and loads fields to them. inInterval is set if the fields are compared
+// with intervals, and must therefore be in network byte order. load returns false if there are not
+// enough registers.
 func (c *compiler) load(fields []field, inInterval bool) (register, bool) {
 	reg := c.allocate(sizeOf(fields))
 	if c.usedRegisters > maxFields {

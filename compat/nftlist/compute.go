@@ -114,10 +114,10 @@ func unpacked(f field) (field, bool) {
 	return f, true
 }
 
-// lookupFields changes the fields to the form in which the elements of a set contain them, and
-// returns them. e contains the name of the set or its elements. It returns false for elements with
-// several fields of which one is a number in a part of a byte, such as tcp doff: nft lists wrong
-// values.
+// lookupFields changes the fields in place to the form that they have in the elements of a set, and
+// returns them. e contains the name of the set or its elements. lookupFields returns false for an
+// anonymous set of several fields if a field is a number in a part of a byte, such as tcp doff: nft
+// lists wrong values.
 func lookupFields(fields []field, e json.RawMessage) ([]field, bool) {
 	kind, _ := onlyMember(e)
 	if kind == "set" && len(fields) == 1 {
@@ -188,18 +188,7 @@ func (c *compiler) nestedFields(e json.RawMessage) ([]field, bool) {
 // mapField translates a lookup of a key in a map. values are the types of the value, which is a
 // concatenation if there are several.
 func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, bool) {
-	var object struct{ Key, Data json.RawMessage }
-	if !exactly(body, &object) {
-		return field{}, false
-	}
-	keys, ok := c.nestedFields(object.Key)
-	if ok {
-		keys, ok = lookupFields(keys, object.Data)
-	}
-	if !ok {
-		return field{}, false
-	}
-	m, ok := c.sets.get(object.Data, keys, values, true)
+	keys, m, ok := c.keysAndMap(body, values)
 	if !ok {
 		return field{}, false
 	}
@@ -218,20 +207,28 @@ func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, boo
 	}}, true
 }
 
-// verdictMap translates vmap.
-func (c *compiler) verdictMap(body json.RawMessage) bool {
+// keysAndMap translates the key of a lookup in a map, and returns the map. values are the types of
+// the map's value, and empty for a verdict map.
+func (c *compiler) keysAndMap(
+	body json.RawMessage, values []datatype,
+) (keys []field, m *nft.Set, ok bool) {
 	var object struct{ Key, Data json.RawMessage }
 	if !exactly(body, &object) {
-		return false
+		return nil, nil, false
 	}
-	keys, ok := c.fields(object.Key)
-	if ok {
+	if keys, ok = c.nestedFields(object.Key); ok {
 		keys, ok = lookupFields(keys, object.Data)
 	}
 	if !ok {
-		return false
+		return nil, nil, false
 	}
-	m, ok := c.sets.get(object.Data, keys, nil, true)
+	m, ok = c.sets.get(object.Data, keys, values, true)
+	return keys, m, ok
+}
+
+// verdictMap translates vmap.
+func (c *compiler) verdictMap(body json.RawMessage) bool {
+	keys, m, ok := c.keysAndMap(body, nil)
 	if !ok {
 		return false
 	}

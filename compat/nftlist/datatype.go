@@ -107,26 +107,16 @@ func (t datatype) number(n uint64, inInterval bool) ([]byte, bool) {
 	binary.BigEndian.PutUint64(value[len(value)-8:], n)
 	value = value[len(value)-t.size:]
 	if t.isHostOrder && !inInterval {
-		return t.hostOrder(value), true
+		reverseToHostOrder(value)
 	}
 	return value, true
 }
 
-// hostOrder converts a number from network to host byte order. It may change value.
-func (t datatype) hostOrder(value []byte) []byte {
-	switch t.size {
-	case 2:
-		return binary.NativeEndian.AppendUint16(nil, binary.BigEndian.Uint16(value))
-	case 4:
-		return binary.NativeEndian.AppendUint32(nil, binary.BigEndian.Uint32(value))
-	case 8:
-		return binary.NativeEndian.AppendUint64(nil, binary.BigEndian.Uint64(value))
-	case 16:
-		if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
-			slices.Reverse(value)
-		}
+// reverseToHostOrder converts a number from network to host byte order.
+func reverseToHostOrder(value []byte) {
+	if isLittleEndian := binary.NativeEndian.Uint16([]byte{1, 0}) == 1; isLittleEndian {
+		slices.Reverse(value)
 	}
-	return value
 }
 
 // scalar encodes a number, a name or an address.
@@ -140,20 +130,18 @@ func (t datatype) scalar(e json.RawMessage, inInterval bool) ([]byte, bool) {
 			return nil, false
 		}
 		return a.AsSlice(), true
-	case t.kind == interfaceName && isText:
+	case (t.kind == interfaceName || t.kind == text) && isText:
 		key := make([]byte, t.size)
 		return key, copy(key, name) == len(name) && name != "" && len(name) < t.size &&
-			!strings.ContainsAny(name, "*\\\x00")
-	case t.kind == text && isText:
-		key := make([]byte, t.size)
-		return key, copy(key, name) == len(name) && name != "" && len(name) < t.size
+			(t.kind == text || !strings.ContainsAny(name, "*\\\x00"))
 	case t.kind == bitNumber:
 		if !isScalar(e) || json.Unmarshal(e, &n) != nil || n >= uint64(8*t.size) {
 			return nil, false
 		}
 		value := make([]byte, t.size)
 		value[t.size-1-int(n)/8] = 1 << (n % 8)
-		return t.hostOrder(value), true
+		reverseToHostOrder(value)
+		return value, true
 	case t.kind == boolean:
 		switch string(e) {
 		case "false", "0": // with -n nft writes numbers
@@ -211,13 +199,7 @@ func (t datatype) addFlags(sum []byte, e json.RawMessage, remaining *int) bool {
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(e, &list) != nil {
-		var or struct {
-			Operands []json.RawMessage `json:"|"`
-		}
-		if !exactly(e, &or) {
-			return false
-		}
-		list = or.Operands
+		list = listIn(e, "|")
 	}
 	for _, item := range list {
 		if !t.addFlags(sum, item, remaining) {
@@ -230,12 +212,9 @@ func (t datatype) addFlags(sum []byte, e json.RawMessage, remaining *int) bool {
 // interval encodes a scalar, a range, a prefix, or the beginning of a name followed by an asterisk.
 // It returns the first and the last value.
 func (t datatype) interval(e json.RawMessage, inInterval bool) (key [2][]byte, ok bool) {
-	var bounds struct {
-		Range []json.RawMessage `json:"range"`
-	}
-	if exactly(e, &bounds) && len(bounds.Range) == 2 {
-		first, firstValid := t.scalar(bounds.Range[0], inInterval)
-		last, lastValid := t.scalar(bounds.Range[1], inInterval)
+	if bounds := listIn(e, "range"); len(bounds) == 2 {
+		first, firstValid := t.scalar(bounds[0], inInterval)
+		last, lastValid := t.scalar(bounds[1], inInterval)
 		return [2][]byte{first, last}, firstValid && lastValid
 	}
 	if p, ok := t.prefix(e); ok {
@@ -301,7 +280,7 @@ func (t datatype) mask(bits int) []byte {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
 	if t.isHostOrder {
-		return t.hostOrder(mask)
+		reverseToHostOrder(mask)
 	}
 	return mask
 }

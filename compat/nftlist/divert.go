@@ -36,11 +36,9 @@ func (c *compiler) tproxy(body json.RawMessage) bool {
 			return false
 		}
 	}
-	if to.Port != nil {
-		port, ok := c.loadPorts(to.Port)
-		if x.RegPort = port.first; !ok || port.first != port.last {
-			return false
-		}
+	port, ok := c.loadPorts(to.Port)
+	if x.RegPort = port.first; !ok || port.first != port.last {
+		return false
 	}
 	c.add(&x)
 	return known
@@ -52,7 +50,7 @@ func (c *compiler) reject(body json.RawMessage) bool {
 		Type string
 		Expr json.RawMessage
 	}
-	if len(body) == 0 || string(body) == "null" {
+	if isNull(body) {
 		with.Type = map[string]string{
 			"inet": "icmpx", "ip": "icmp", "ip6": "icmpv6",
 		}[c.sets.id.family]

@@ -20,21 +20,21 @@
 //     condition that a route exists.
 //   - Concatenations of a number in a part of a byte, such as tcp doff or ip version, in an
 //     anonymous set, for which nft lists wrong values.
-//   - In an inet table, the condition "meta nfproto" of a rule with "reject with tcp reset", "ct
-//     protocol", "meta l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. The
-//     rules with l4proto are undecided for packets of the family to which the protocol does not
-//     belong, the others for all packets.
-//   - The condition on the protocol before a condition on an option of TCP, which nft does not
-//     list: "ip protocol" and "ip6 nexthdr", unless the table or another condition limits the rule
+//   - In an inet table, rules with "reject with tcp reset", "ct protocol", "meta l4proto icmp" or
+//     "meta l4proto ipv6-icmp", because nft does not list a condition "meta nfproto" before these
+//     statements. A rule with icmp is undecided only for IPv6 packets, and a rule with ipv6-icmp
+//     only for IPv4 packets.
+//   - Conditions on an option of TCP, because nft does not list a condition on the protocol before
+//     them: "ip protocol" and "ip6 nexthdr", unless the table or another condition limits the rule
 //     to IPv4, and "meta l4proto" before the condition that the option is missing.
 //
 // In a set, nft lists the interface name "a*" in the same way as all names that begin with "a". The
 // package reads it as all these names. In JSON nft lists the index 0 in the same way as an
 // interface with the name "0". The package reads it as the index. nft lists a negated comparison of
 // adjacent fields, such as "@th,0,32 != 0x500051", as negated comparisons of each field, which
-// match fewer packets. The package reads what is listed.
+// match fewer packets. The package reads the listed comparisons.
 //
-// nft also omits these conditions, without which the package reads the rule:
+// nft also omits the following conditions. The package reads the rule without them.
 //
 //   - A comparison of ct label with a set.
 //   - "ct l3proto", "ct protocol", "ether type" and "meta iiftype" before a condition on a header,
@@ -46,15 +46,16 @@
 //     ipv6-icmp meta l4proto { tcp, udp } th sport { 1, 2 }".
 //
 // In an inet table nft lists "meta l4proto ipv6-icmp icmpv6 type 128" in the same way as "icmpv6
-// type 128", which does not match IPv4 packets. The package reads the latter, and likewise for
-// icmp.
+// type 128", which does not match IPv4 packets. The package reads the listed condition. The same
+// applies to icmp.
 //
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
-// iptables-nft. Text does not show where a name ends: a comment, a log prefix, or the name of an
-// interface, a chain or a set can contain quotes, braces and line breaks, and look like statements,
-// elements or chains. If others than the reader of the listing can choose names, use JSON. In ip6
-// tables nft omits "ip6 nexthdr tcp" before "tcp dport". The package reads it as "meta l4proto
-// tcp", which differs for packets with extension headers.
+// iptables-nft. In ip6 tables nft omits "ip6 nexthdr tcp" before "tcp dport". The package reads it
+// as "meta l4proto tcp", which differs for packets with extension headers.
+//
+// Text does not show where a name ends: a comment, a log prefix, or the name of an interface, a
+// chain or a set can contain quotes, braces and line breaks, and look like statements, elements or
+// chains. Use JSON if somebody else can choose names.
 //
 //	listing, err := nftlist.Parse("ruleset.nft", file)
 package nftlist

@@ -49,13 +49,11 @@ func decodeElement(e json.RawMessage, isMap bool) (setElement, bool) {
 func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 	return slices.ContainsFunc(elements, func(e json.RawMessage) bool {
 		element, _ := decodeElement(e, isMap)
-		var concat struct {
-			Concat []json.RawMessage `json:"concat"`
+		parts := listIn(element.key, "concat")
+		if parts == nil {
+			parts = []json.RawMessage{element.key}
 		}
-		if !exactly(element.key, &concat) {
-			concat.Concat = []json.RawMessage{element.key}
-		}
-		return slices.ContainsFunc(concat.Concat, func(part json.RawMessage) bool {
+		return slices.ContainsFunc(parts, func(part json.RawMessage) bool {
 			kind, _ := onlyMember(part)
 			return kind == "range" || kind == "prefix" ||
 				bytes.HasSuffix(part, []byte(`*"`)) && string(part) != `"*"`
@@ -112,14 +110,12 @@ func keyOf(e json.RawMessage, types []datatype, inInterval bool) (key [2][]byte,
 		}
 		return types[0].interval(e, inInterval)
 	}
-	var concat struct {
-		Concat []json.RawMessage `json:"concat"`
-	}
-	if !exactly(e, &concat) || len(concat.Concat) != len(types) {
+	parts := listIn(e, "concat")
+	if len(parts) != len(types) {
 		return key, false
 	}
 	for i, t := range types {
-		part, ok := keyOf(concat.Concat[i], []datatype{t}, inInterval)
+		part, ok := keyOf(parts[i], []datatype{t}, inInterval)
 		if !ok {
 			return key, false
 		}

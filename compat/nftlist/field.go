@@ -28,18 +28,16 @@ func newField(t datatype, load func(reg uint32, length int) expr.Any) (field, bo
 
 // fields translates an expression to the fields of a concatenation, or to a single field.
 func (c *compiler) fields(e json.RawMessage) ([]field, bool) {
-	var concat struct {
-		Concat []json.RawMessage `json:"concat"`
-	}
-	if !exactly(e, &concat) || len(concat.Concat) == 0 {
+	operands := listIn(e, "concat")
+	if len(operands) == 0 {
 		f, ok := c.field(e)
 		return []field{f}, ok
 	}
-	if len(concat.Concat) > maxFields {
+	if len(operands) > maxFields {
 		return nil, false
 	}
-	fields := make([]field, len(concat.Concat))
-	for i, operand := range concat.Concat {
+	fields := make([]field, len(operands))
+	for i, operand := range operands {
 		var ok bool
 		if fields[i], ok = c.field(operand); !ok {
 			return nil, false
@@ -94,6 +92,15 @@ func onlyMember(e json.RawMessage) (kind string, body json.RawMessage) {
 		return kind, body
 	}
 	return "", nil
+}
+
+// listIn returns the list in an object whose only key is the kind, or nil.
+func listIn(e json.RawMessage, kind string) []json.RawMessage {
+	var list []json.RawMessage
+	if found, body := onlyMember(e); found != kind || json.Unmarshal(body, &list) != nil {
+		return nil
+	}
+	return list
 }
 
 // metaTypes contains the types of the keys of meta.

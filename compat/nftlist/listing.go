@@ -170,8 +170,8 @@ func undecidedFlags(t tableObject, flags []string) []string {
 	return sentences
 }
 
-// decodeTables decodes and checks the tables. It adds them, and what is undecided about
-// them, to the listing.
+// decodeTables decodes and checks the tables, and adds them to the listing. It also adds sentences
+// about them to Undecided.
 func (in *reader) decodeTables(l *Listing, tables []nft.Table) error {
 	var err error
 	if l.Tables, err = nft.DecodeTables(tables); err != nil {
@@ -221,7 +221,7 @@ func families() map[string]rules.Family {
 
 // flagsOf decodes a flag or a list of flags. For other JSON it returns the text.
 func flagsOf(flags json.RawMessage) []string {
-	if len(flags) == 0 || string(flags) == "null" {
+	if isNull(flags) {
 		return nil
 	}
 	var word string
@@ -271,19 +271,12 @@ func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 		return nil, false, errors.New("a chain with a hook has no type or no priority")
 	}
 	base.Priority = *c.Priority
-	found := false
-	for base.Hook = rules.Prerouting; base.Hook < rules.Ingress; base.Hook++ {
-		if found = base.Hook.String() == *c.Hook; found {
-			break
-		}
-	}
-	if !found {
+	if base.Hook, known = findNamed(*c.Hook, rules.Prerouting, rules.Input, rules.Forward,
+		rules.Output, rules.Postrouting); !known {
 		return nil, false, fmt.Errorf("hook %q is not known", *c.Hook)
 	}
-	for base.Type = rules.Filter; base.Type <= rules.Route; base.Type++ {
-		if base.Type.String() == *c.Type {
-			return base, true, nil
-		}
+	if base.Type, known = findNamed(*c.Type, rules.Filter, rules.NAT, rules.Route); !known {
+		return nil, false, fmt.Errorf("type %q is not known", *c.Type)
 	}
-	return nil, false, fmt.Errorf("type %q is not known", *c.Type)
+	return base, true, nil
 }

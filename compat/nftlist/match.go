@@ -88,7 +88,7 @@ func (c *compiler) lookup(fields []field, op string, right json.RawMessage) bool
 	return ok
 }
 
-// compare adds a comparison with a value. isMasked reports whether the field is the result of "&".
+// compare adds a comparison with a value. isMasked is set if the field is the result of "&".
 func (c *compiler) compare(f field, op string, right json.RawMessage, isMasked bool) bool {
 	var list []json.RawMessage
 	isList := json.Unmarshal(right, &list) == nil

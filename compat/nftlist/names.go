@@ -1,6 +1,7 @@
 package nftlist
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -198,30 +199,29 @@ func parseAddrType(name string) (uint64, bool) {
 }
 
 func parseState(name string) (uint64, bool) {
-	for _, s := range []rules.State{
-		rules.Invalid, rules.Established, rules.Related, rules.New, rules.Untracked,
-	} {
-		if s.String() == name {
-			return uint64(nft.StateBit(s)), true
-		}
-	}
-	return 0, false
+	s, ok := findNamed(name, rules.Invalid, rules.Established, rules.Related, rules.New,
+		rules.Untracked)
+	return uint64(nft.StateBit(s)), ok
 }
 
 func parseStatus(name string) (uint64, bool) {
-	for bit := rules.StatusExpected; bit <= rules.StatusDNAT; bit <<= 1 {
-		if bit.String() == name {
-			return uint64(bit), true
-		}
-	}
-	return 0, false
+	s, ok := findNamed(name, rules.StatusExpected, rules.StatusSeenReply, rules.StatusAssured,
+		rules.StatusConfirmed, rules.StatusSNAT, rules.StatusDNAT)
+	return uint64(s), ok
 }
 
 func parseTCPFlag(name string) (uint64, bool) {
-	for flag := rules.FIN; flag != 0; flag <<= 1 {
-		if flag.String() == name {
-			return uint64(flag), true
+	f, ok := findNamed(name, rules.FIN, rules.SYN, rules.RST, rules.PSH, rules.ACK, rules.URG,
+		rules.ECN, rules.CWR)
+	return uint64(f), ok
+}
+
+// findNamed returns the value whose text is the name.
+func findNamed[V fmt.Stringer](name string, values ...V) (found V, ok bool) {
+	for _, v := range values {
+		if v.String() == name {
+			return v, true
 		}
 	}
-	return 0, false
+	return found, false
 }

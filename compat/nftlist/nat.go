@@ -43,7 +43,7 @@ type translationObject struct {
 // translation translates dnat, snat, masquerade and redirect.
 func (c *compiler) translation(kind string, body json.RawMessage) bool {
 	var to translationObject
-	if len(body) > 0 && string(body) != "null" && !exactly(body, &to) ||
+	if !isNull(body) && !exactly(body, &to) ||
 		!to.Flags.areAmong("random", "fully-random", "persistent", "netmap") ||
 		!to.TypeFlags.areAmong("prefix", "interval", "concat") {
 		return false
@@ -54,12 +54,9 @@ func (c *compiler) translation(kind string, body json.RawMessage) bool {
 	if to.Addr != nil || to.Family != "" || to.Flags.has("netmap") {
 		return false
 	}
-	var ports registers
-	if to.Port != nil {
-		var ok bool
-		if ports, ok = c.loadPorts(to.Port); !ok {
-			return false
-		}
+	ports, ok := c.loadPorts(to.Port)
+	if !ok {
+		return false
 	}
 	if kind == "masquerade" {
 		c.add(&expr.Masq{
@@ -112,19 +109,14 @@ func (c *compiler) translateNAT(kind string, to translationObject) bool {
 	if kind == "snat" {
 		n.Type = expr.NATTypeSourceNAT
 	}
-	var addrs, ports registers
-	if to.Addr != nil {
-		var ok bool
-		if addrs, ports, ok = c.loadAddresses(to.Addr, family); !ok {
-			return false
-		}
+	addrs, ports, ok := c.loadAddresses(to.Addr, family)
+	if ok && ports == (registers{}) {
+		ports, ok = c.loadPorts(to.Port)
+	} else if to.Port != nil {
+		return false // the values of a map contain the port
 	}
-	if to.Port != nil {
-		var ok bool
-		hasPort := ports.first != 0
-		if ports, ok = c.loadPorts(to.Port); !ok || hasPort {
-			return false
-		}
+	if !ok {
+		return false
 	}
 	n.RegAddrMin, n.RegAddrMax = addrs.first, addrs.last
 	n.RegProtoMin, n.RegProtoMax = ports.first, ports.last
@@ -132,11 +124,14 @@ func (c *compiler) translateNAT(kind string, to translationObject) bool {
 	return true
 }
 
-// loadAddresses loads the addresses of a translation: an address, a range, or a value of a map. The
-// value of a map may also contain a port.
+// loadAddresses loads the addresses of a translation: none, an address, a range, or a value of a
+// map. The value of a map may also contain a port.
 func (c *compiler) loadAddresses(
 	e json.RawMessage, family string,
 ) (addrs, ports registers, ok bool) {
+	if e == nil {
+		return addrs, ports, true
+	}
 	t, ok := map[string]datatype{"ip": ipv4Type, "ip6": ipv6Type}[family]
 	if !ok {
 		return addrs, ports, false
@@ -193,13 +188,7 @@ func (c *compiler) formOfData(body json.RawMessage) string {
 		}
 		return form
 	}
-	var anonymous struct {
-		Set []json.RawMessage `json:"set"`
-	}
-	if json.Unmarshal(object.Data, &anonymous) != nil {
-		return ""
-	}
-	return formOf(anonymous.Set)
+	return formOf(listIn(object.Data, "set"))
 }
 
 // formOf returns the form of the values of a map's elements; see formOfData.
@@ -235,8 +224,11 @@ func (c *compiler) loadConstants(e json.RawMessage, t datatype) (registers, bool
 	return registers{first.number(), last.number()}, true
 }
 
-// loadPorts loads the ports of a translation: a port, a range, or a value of a map.
+// loadPorts loads the ports of a translation: none, a port, a range, or a value of a map.
 func (c *compiler) loadPorts(e json.RawMessage) (registers, bool) {
+	if e == nil {
+		return registers{}, true
+	}
 	kind, body := onlyMember(e)
 	if kind != "map" {
 		return c.loadConstants(e, portType)

@@ -62,21 +62,19 @@ func baseChains(tables []rules.Table) ([]rules.ChainRef, error) {
 	}
 	count := map[familyHook]int{}
 	var chains []rules.ChainRef
-	for i := range tables {
-		for j := range tables[i].Chains {
-			c := rules.ChainRef{Table: &tables[i], Chain: &tables[i].Chains[j]}
-			base := c.Chain.Base
-			if base == nil {
-				continue
-			}
-			key := familyHook{c.Table.Family, base.Hook}
-			if count[key]++; count[key] > maxBaseChains {
-				return nil, fmt.Errorf("chain %s: more than %d chains at hook %s", nameOf(c),
-					maxBaseChains, base.Hook)
-			}
-			if c.Chain.HasEffect() || base.Type == rules.NAT {
-				chains = append(chains, c)
-			}
+	rs := rules.Ruleset{Tables: tables}
+	for t, chain := range rs.AllChains() {
+		c, base := rules.ChainRef{Table: t, Chain: chain}, chain.Base
+		if base == nil {
+			continue
+		}
+		key := familyHook{t.Family, base.Hook}
+		if count[key]++; count[key] > maxBaseChains {
+			return nil, fmt.Errorf("chain %s: more than %d chains at hook %s", nameOf(c),
+				maxBaseChains, base.Hook)
+		}
+		if chain.HasEffect() || base.Type == rules.NAT {
+			chains = append(chains, c)
 		}
 	}
 	return chains, nil

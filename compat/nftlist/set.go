@@ -58,19 +58,17 @@ func (b *setBuilder) get(
 		}
 		return b.getNamed(name, object, keys, values)
 	}
-	var anonymous struct {
-		Set []json.RawMessage `json:"set"`
-	}
-	if !exactly(e, &anonymous) || anonymous.Set == nil {
+	elements := listIn(e, "set")
+	if elements == nil {
 		return nil, false
 	}
 	b.anonymous++
 	s := nft.Set{
 		Name: fmt.Sprintf("{ %d }", b.anonymous), Anonymous: true, IsMap: isMap,
-		Interval: hasIntervals(anonymous.Set, isMap),
+		Interval: hasIntervals(elements, isMap),
 	}
 	setLengths(&s, keys, values)
-	if reason := encodeElements(&s, anonymous.Set, keys, values); reason != "" {
+	if reason := encodeElements(&s, elements, keys, values); reason != "" {
 		return nil, false
 	}
 	b.sets = append(b.sets, s)

@@ -52,7 +52,7 @@ func (c *compiler) log(body json.RawMessage) bool {
 		QueueThreshold json.RawMessage `json:"queue-threshold"`
 	}
 	c.add(&expr.Log{})
-	return len(body) == 0 || string(body) == "null" || exactly(body, &options)
+	return isNull(body) || exactly(body, &options)
 }
 
 // counter translates the statement counter.
@@ -61,7 +61,7 @@ func (c *compiler) counter(body json.RawMessage) bool {
 		return true
 	}
 	var object struct{ Packets, Bytes uint64 }
-	if len(body) > 0 && string(body) != "null" && !exactly(body, &object) {
+	if !isNull(body) && !exactly(body, &object) {
 		return false
 	}
 	c.add(&expr.Counter{Packets: object.Packets, Bytes: object.Bytes})

@@ -80,6 +80,9 @@ func (in *reader) recordMembers(s statement) {
 	}
 }
 
+// isNull reports whether a statement has no body, which is null in JSON.
+func isNull(body json.RawMessage) bool { return len(body) == 0 || string(body) == "null" }
+
 // exactly decodes an object. It returns false if the object has fields that the target lacks.
 func exactly(body json.RawMessage, to any) bool {
 	decoder := json.NewDecoder(bytes.NewReader(body))

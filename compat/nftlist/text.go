@@ -105,6 +105,15 @@ func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 	}
 }
 
+// readInBlock is like readStatement, but returns an error at the end of the text.
+func (t *textReader) readInBlock(blocks bool) (textStatement, error) {
+	s, err := t.readStatement(blocks)
+	if err == nil && s.end.kind == endOfText {
+		err = t.syntaxError(s.end, "} before the end of the text")
+	}
+	return s, err
+}
+
 // parseHandle returns the handle in a comment of nft -a.
 func parseHandle(t token) (uint64, bool) {
 	number, ok := strings.CutPrefix(t.text, "# handle ")
@@ -138,7 +147,7 @@ func (t *textReader) readTable(head textStatement) error {
 	id := objectID{family: head.tokens[1].text, table: head.tokens[2].text}
 	object := tableObject{Family: id.family, Name: id.table}
 	for {
-		s, err := t.readStatement(true)
+		s, err := t.readInBlock(true)
 		if err != nil {
 			return err
 		}
@@ -147,8 +156,6 @@ func (t *textReader) readTable(head textStatement) error {
 			err = t.readBlock(id, s)
 		case s.key() == "flags":
 			object.Flags = flagList(s.tokens[1:])
-		case s.end.kind == endOfText:
-			err = t.syntaxError(s.end, "} before the end of the text")
 		case len(s.tokens) > 0 && s.key() != "comment":
 			err = t.syntaxError(s.tokens[0], "a chain, a set or another object of a table")
 		}

@@ -11,13 +11,11 @@ import (
 func (t *textReader) readChain(id objectID) error {
 	object := chainObject{Family: id.family, Table: id.table, Name: id.name}
 	for {
-		s, err := t.readStatement(false)
+		s, err := t.readInBlock(false)
 		if err != nil {
 			return err
 		}
 		switch {
-		case len(s.tokens) == 0 && s.end.kind == endOfText:
-			return t.syntaxError(s.end, "} before the end of the text")
 		case len(s.tokens) == 0:
 		case len(s.tokens) > 3 && s.key() == "type" && s.tokens[2].is("hook"):
 			err = t.readBase(&object, s.tokens)
@@ -104,7 +102,7 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 	}
 	isKnown := true
 	for {
-		s, err := t.readStatement(false)
+		s, err := t.readInBlock(false)
 		if err != nil {
 			return err
 		}
@@ -130,9 +128,6 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 			}
 		default:
 			isKnown = isKnown && len(s.tokens) == 0
-		}
-		if s.end.kind == endOfText {
-			return t.syntaxError(s.end, "} before the end of the text")
 		}
 		if s.end.is("}") {
 			if isKnown {
