@@ -154,15 +154,16 @@ const (
 	retryInterval = time.Millisecond
 )
 
-// maxCost bounds the cost of the tables that a [Reader] returns, and thereby the memory that they
-// need; TestMemoryOfTheLargestRulesets of package audit measures it. Without a bound, a process of
-// the pod could exhaust the memory of the reader. The kernel's own limit is 512 MiB for each table.
+// maxCost bounds the cost of the tables that a [Reader] returns. This limits the memory that they
+// need, which TestMemoryOfTheLargestRulesets of package audit measures. Without a bound, a process
+// of the pod could exhaust the memory of the reader. The kernel's own limit is 512 MiB for each
+// table.
 const maxCost = 32 << 20
 
 // entryCost is counted for each entry in addition to its size, for the decoded rule.
 const entryCost = 192
 
-// costOf returns the cost of a table. The size is that of all entries in bytes.
+// costOf returns the cost of a table. size is the size of all entries in bytes.
 func costOf(o offsets, size int) int { return size + entryCost*int(o.count) }
 
 // readBlob reads the table. The kernel returns offsets and entries separately. Therefore readBlob

@@ -45,7 +45,7 @@ func TestTooLargeTableIsNotRead(t *testing.T) {
 			}
 		})
 		if tc.want != nil && requests != 1 {
-			t.Errorf("%d requests for a table that is too large, want only that for its size", requests)
+			t.Errorf("%d requests for a table that is too large, want only the request for its size", requests)
 		}
 	}
 }

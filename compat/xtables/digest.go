@@ -16,8 +16,7 @@ type Digest [sha256.Size]byte
 
 // DigestTables returns the digest of the tables of the namespace (nil: the current one). It creates
 // no table, and needs the privileges of [Tables] and [Read]. If there are no tables, it only reads
-// two files. If the tables exceed the limit of a [Reader], the error wraps
-// [ErrTooLarge].
+// two files. If the tables exceed the limit of a [Reader], the error wraps [ErrTooLarge].
 func DigestTables(ns *netns.NS) (Digest, error) {
 	var d Digest
 	err := ns.Do(func() error {

@@ -3,7 +3,6 @@ package xtables
 import (
 	"encoding/binary"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -151,10 +150,4 @@ func (l *layout) checkEntry(b []byte) (entry, error) {
 		return nil, fmt.Errorf("target of %d bytes, but only %d bytes remain", size, next-target)
 	}
 	return e, nil
-}
-
-// zeroTerminated returns the bytes before the first zero.
-func zeroTerminated(b []byte) string {
-	s, _, _ := strings.Cut(string(b), "\x00")
-	return s
 }

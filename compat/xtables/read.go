@@ -95,9 +95,10 @@ type Reader struct {
 }
 
 // Read returns a table of the namespace (nil: the current one). It never creates a table. If the
-// table does not exist, the error wraps [fs.ErrNotExist]. If the table and those that the reader
-// has returned exceed the limit, the error wraps [ErrTooLarge]. Read needs CAP_NET_ADMIN in the
-// user namespace that owns the network namespace, and the privileges of [Tables].
+// table does not exist, the error wraps [fs.ErrNotExist]. If this table and the tables that the
+// reader has already returned exceed the limit, the error wraps [ErrTooLarge]. Read needs
+// CAP_NET_ADMIN in the user namespace that owns the network namespace, and the privileges of
+// [Tables].
 func (r *Reader) Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := withTable(ns, "read", ID{family, name}, func(c *conn) error {
@@ -112,8 +113,12 @@ func (r *Reader) Read(ns *netns.NS, family rules.Family, name string) (*Table, e
 
 // readExisting is like readBlob, but requires that the table exists, and counts its cost.
 func (r *Reader) readExisting(c *conn) (*blob, error) {
-	if err := c.requireExisting(); err != nil {
+	names, err := c.tableNames()
+	switch {
+	case err != nil:
 		return nil, err
+	case !slices.Contains(names, c.table):
+		return nil, fs.ErrNotExist
 	}
 	if r.deadline.IsZero() {
 		r.deadline = c.deadline
@@ -142,15 +147,6 @@ func Open(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 		return err
 	})
 	return t, err
-}
-
-// requireExisting returns an error if the table does not exist.
-func (c *conn) requireExisting() error {
-	names, err := c.tableNames()
-	if err == nil && !slices.Contains(names, c.table) {
-		err = fs.ErrNotExist
-	}
-	return err
 }
 
 // read returns the table. The kernel creates the table if it does not exist.

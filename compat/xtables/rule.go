@@ -38,7 +38,7 @@ const (
 func extensionAt(e entry, at int) xt.Extension {
 	size := int(byteOrder.Uint16(e[at:]))
 	return xt.Extension{
-		Name:     zeroTerminated(e[at+extensionNameOffset : at+extensionRevisionOffset]),
+		Name:     unix.ByteSliceToString(e[at+extensionNameOffset : at+extensionRevisionOffset]),
 		Revision: uint32(e[at+extensionRevisionOffset]),
 		Data:     e[at+extensionSize : at+size : at+size],
 	}

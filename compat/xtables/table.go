@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -139,5 +141,5 @@ func (l *layout) isUnconditional(e entry) bool {
 // returns false for other entries.
 func (l *layout) chainName(e entry) (string, bool) {
 	x := extensionAt(e, l.targetOf(e))
-	return zeroTerminated(x.Data), x.Name == errorTarget && x.Revision == 0
+	return unix.ByteSliceToString(x.Data), x.Name == errorTarget && x.Revision == 0
 }
