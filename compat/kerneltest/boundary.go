@@ -10,18 +10,16 @@ import (
 // rulesets divide packets. It draws a packet for one rule after the other, in a random order of the
 // rules. The fields of the packet are at or next to an end of the ranges that the rule matches, and
 // the packet usually also matches the jumps that lead to the rule's chain. No packet affects the
-// connection of another packet. Some rules may get no packet, because the network cannot send one.
+// connection of another packet. There may be no packet for some rules, because the network cannot
+// send every packet.
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
 	var targets []ruleRef
 	for _, rs := range rulesets {
-		for i := range rs.Tables {
-			for j := range rs.Tables[i].Chains {
-				c := &rs.Tables[i].Chains[j]
-				for k := range c.Rules {
-					targets = append(targets, ruleRef{&rs.Tables[i], c, &c.Rules[k]})
-				}
+		for t, c := range rs.AllChains() {
+			for i := range c.Rules {
+				targets = append(targets, ruleRef{t, c, &c.Rules[i]})
 			}
 		}
 	}
@@ -52,9 +50,10 @@ type ruleRef struct {
 	rule  *rules.Rule
 }
 
-// directTo changes the packet so that it may reach the rule, and has values at the boundaries of
-// the rule's matches. It follows the jumps that lead to the rule back to a base chain. It ignores
-// each match of these rules with probability 1/6, so that some packets fail a match.
+// directTo changes the packet so that it may reach the rule, and sets its fields to boundaries of
+// the rule's matches. It does the same for the rules that jump to the rule's chain, back to a base
+// chain. It ignores each match of these rules with probability 1/6, so that some packets fail a
+// match.
 func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
 	const maxNested = 8 // more jumps than a Generator nests
 	for range maxNested {
@@ -250,7 +249,7 @@ func (g *Generator) setPort(p *rules.Packet, m rules.MatchPort) {
 	}
 	port := neighbor(g, draw(g, m.Ports...))
 	switch {
-	case port == 0 || p.Source.Port() == 0: // the packet has no ports, or cannot have this port
+	case port == 0 || p.Source.Port() == 0: // the packet cannot have this port, or has no ports
 	case m.Side == rules.Source:
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), port)
 	default:

@@ -30,15 +30,14 @@ const (
 	ctaTupleProto = 2
 )
 
-// A conntrack is a netlink socket of the pod, which creates and deletes conntrack entries.
-type conntrack struct{ conn *netlink.Conn }
-
-func (n *Network) openConntrack() error {
-	return n.Pod.Do(func() error {
-		conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-		if err == nil {
-			n.conntrack = &conntrack{conn}
+// openNetfilterSockets opens netlink sockets of the pod: conntrack creates and deletes conntrack
+// entries, and log receives the log of the observer tables.
+func (n *Network) openNetfilterSockets() error {
+	return n.Pod.Do(func() (err error) {
+		if n.conntrack, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
+			return err
 		}
+		n.log, err = netlink.Dial(unix.NETLINK_NETFILTER, nil)
 		return err
 	})
 }
@@ -60,9 +59,10 @@ func execute(
 	return err
 }
 
-// flush deletes all entries.
-func (c *conntrack) flush() error {
-	if err := execute(c.conn, subsysConntrack<<8|ctDelete, 0, unix.AF_UNSPEC, 0, nil); err != nil {
+// Flush deletes all conntrack entries.
+func (n *Network) Flush() error {
+	err := execute(n.conntrack, subsysConntrack<<8|ctDelete, 0, unix.AF_UNSPEC, 0, nil)
+	if err != nil {
 		return fmt.Errorf("flush conntrack: %w", err)
 	}
 	return nil
@@ -87,17 +87,17 @@ type entry struct {
 // packets of the connection have the same state in each zone to which a rule may assign them.
 var Zones = []uint16{0, 1, 5, 65535}
 
-// create creates the connection in all zones.
-func (c *conntrack) create(e entry) error {
+// createConnection creates the connection in all zones.
+func (n *Network) createConnection(e entry) error {
 	for _, zone := range Zones {
-		if err := c.createInZone(zone, e); err != nil {
+		if err := n.createInZone(zone, e); err != nil {
 			return fmt.Errorf("create connection %v in zone %d: %w", e, zone, err)
 		}
 	}
 	return nil
 }
 
-func (c *conntrack) createInZone(zone uint16, e entry) error {
+func (n *Network) createInZone(zone uint16, e entry) error {
 	const timeoutSeconds = 600 // longer than a trial
 	encoder := netlink.NewAttributeEncoder()
 	encoder.ByteOrder = binary.BigEndian
@@ -150,7 +150,7 @@ func (c *conntrack) createInZone(zone uint16, e entry) error {
 		family = unix.AF_INET6
 	}
 	messageType := uint16(subsysConntrack<<8 | ctNew)
-	return execute(c.conn, messageType, netlink.Create|netlink.Excl, family, 0, attributes)
+	return execute(n.conntrack, messageType, netlink.Create|netlink.Excl, family, 0, attributes)
 }
 
 func (t tuple) encode(a *netlink.AttributeEncoder) error {

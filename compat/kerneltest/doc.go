@@ -22,6 +22,6 @@
 // ingress. The package writes outgoing packets to raw sockets of the pod that have the user, group
 // and mark of the packet. An outgoing packet without a socket is a copy of an arriving packet,
 // which the observer sends. Before the package sends a packet of an existing connection, it creates
-// the connection with netlink. It compares the first log entry of a packet with the [rules.Packet]:
-// a packet that differs from its description is an error.
+// the connection with netlink. A packet whose first log entry differs from its [rules.Packet] is an
+// error.
 package kerneltest

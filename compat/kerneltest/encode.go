@@ -30,8 +30,9 @@ type note struct {
 	at, size uint32
 }
 
-// notes contains the fields, and their positions and sizes in bytes. The last two are the original
-// destination of the connection: the destination of its first packet when conntrack saw it.
+// notes contains the fields, and their positions and sizes in bytes. The last two fields are the
+// original destination of the connection: the destination of its first packet when conntrack saw
+// it.
 var notes = []note{
 	{expr.CtKeyMARK, 0, 4},
 	{expr.CtKeySTATUS, 4, 4},

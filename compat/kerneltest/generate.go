@@ -139,6 +139,15 @@ func (g *Generator) RulesetOf(p Program) Ruleset {
 	return g.xtables(p)
 }
 
+// rules draws at least one and at most limit rules.
+func (g *Generator) rules(limit int, rule func() Rule) []Rule {
+	list := make([]Rule, g.below(limit)+1)
+	for i := range list {
+		list[i] = rule()
+	}
+	return list
+}
+
 // Mutate returns the ruleset with a small change to one chain: it adds a rule, exchanges two rules,
 // or removes a rule or a term of a rule. It returns an equal ruleset if the chain has no rules and
 // gets no new rule.
@@ -287,7 +296,7 @@ func (g *Generator) packet() rules.Packet {
 		p.Bound, p.OutInterface = true, draw(g, "eth0", "eth1")
 	}
 	if p.Hook == rules.Output && g.oneIn(6) && !from.IsLoopback() && to != netip.IPv6Loopback() &&
-		!isOfUnknownState(&p) {
+		!isUntrackedOrUnknownICMPv6(&p) {
 		// Send the packet without a socket, as an untracked copy (see [observerTables]).
 		p.Owner, p.State, p.Status, p.ConntrackMark, p.Reply = nil, rules.Untracked, 0, 0, false
 		p.Bound, p.TransparentSender = false, false

@@ -52,13 +52,13 @@ func (g *Generator) nft() Ruleset {
 				policy)
 			t.Chains = append(t.Chains, Chain{
 				Name: fmt.Sprint("base", i), Base: base,
-				Rules: append(d.probe(), d.rules(5)...),
+				Rules: append(d.probe(), g.rules(5, d.rule)...),
 			})
 			for j := range regularChains {
 				inRegularChain := d
 				inRegularChain.jumps = d.jumps[j+1:]
 				t.Chains = append(t.Chains, Chain{
-					Name: d.jumps[j], Rules: inRegularChain.rules(3),
+					Name: d.jumps[j], Rules: g.rules(3, inRegularChain.rule),
 				})
 			}
 		}
@@ -82,6 +82,14 @@ func (d *nftDraw) isPostrouting() bool {
 	return strings.HasSuffix(d.typeAndHook, " postrouting")
 }
 
+// jumpOrDrop draws a jump or a goto to one of the chains, or returns drop if there is no chain.
+func (d *nftDraw) jumpOrDrop() string {
+	if len(d.jumps) == 0 {
+		return "drop"
+	}
+	return draw(d.Generator, "jump ", "goto ") + draw(d.Generator, d.jumps...)
+}
+
 // sets returns the declarations of the sets that rules may use.
 func (d *nftDraw) sets() []string {
 	return []string{
@@ -92,15 +100,6 @@ func (d *nftDraw) sets() []string {
 		"set ids { type uid; elements = { 1000, 1337 }; }",
 		"set marks { type mark; elements = { 0x5, 0x539 }; }",
 	}
-}
-
-// rules draws at least one and at most limit rules.
-func (d *nftDraw) rules(limit int) []Rule {
-	list := make([]Rule, d.below(limit)+1)
-	for i := range list {
-		list[i] = d.rule()
-	}
-	return list
 }
 
 // probe draws, with probability 1/2, a rule with a statement that may change packets, and a rule

@@ -46,10 +46,7 @@ func (d *nftDraw) fill(text string) string {
 	if d.family == rules.Inet && usesNamedObject {
 		family, ip = rules.IPv4, "ip" // see rareObjects
 	}
-	target := "drop"
-	if len(d.jumps) > 0 {
-		target = draw(g, "jump ", "goto ") + draw(g, d.jumps...)
-	}
+	target := d.jumpOrDrop()
 	address1, address2 := drawTwo(g, someAddrs[family])
 	port1, port2 := drawTwo(g, somePorts)
 	mark1, mark2 := drawTwo(g, someMarks)

@@ -74,12 +74,10 @@ func (d *nftDraw) natFamily() (family rules.Family, prefix string) {
 // sourceNAT draws the end of a rule of a NAT chain at postrouting: SNAT, accept or nothing.
 func (d *nftDraw) sourceNAT() string {
 	family, prefix := d.natFamily()
-	first := map[rules.Family]string{
-		rules.IPv4: "169.254.7.127", rules.IPv6: "fd16:9254::1",
-	}[family]
-	last := map[rules.Family]string{
-		rules.IPv4: "169.254.7.129", rules.IPv6: "fd16:9254::3",
-	}[family]
+	first, last := "169.254.7.127", "169.254.7.129"
+	if family == rules.IPv6 {
+		first, last = "fd16:9254::1", "fd16:9254::3"
+	}
 	return draw(d.Generator, "", "accept", "masquerade", "snat "+prefix+"to "+first,
 		"snat "+prefix+"to "+first, "snat "+prefix+"to "+first+"-"+last)
 }
@@ -102,10 +100,7 @@ func (d *nftDraw) verdict() string {
 			return draw(g, "jump ", "jump ", "goto ") + draw(g, d.jumps...)
 		}
 	case 6:
-		target := "drop"
-		if len(d.jumps) > 0 {
-			target = draw(g, "jump ", "goto ") + draw(g, d.jumps...)
-		}
+		target := d.jumpOrDrop()
 		return draw(g, "tcp dport vmap { 80 : accept, 443 : "+target+", 9000-9100 : return }",
 			"meta mark vmap { 0x5 : drop, 0x7 : "+target+" }",
 			"ct state vmap { new : "+target+", established : accept }",

@@ -57,13 +57,13 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 		c := Chain{Name: hook, Base: policy}
 		if hook == "PREROUTING" || hook == "OUTPUT" {
 			d := xtDraw{g, family, name, hook, userChains[hook]}
-			c.Rules = append(d.probe(), d.rules(5)...)
+			c.Rules = append(d.probe(), g.rules(5, d.rule)...)
 		}
 		if hook == "POSTROUTING" && name == "mangle" && g.RareOptions && g.oneIn(3) {
 			// Packets that leave by lo traverse POSTROUTING before PREROUTING. The rules of
 			// POSTROUTING are drawn like the rules of OUTPUT.
 			d := xtDraw{g, family, name, "OUTPUT", nil}
-			c.Rules = append(d.probe(), d.rules(3)...)
+			c.Rules = append(d.probe(), g.rules(3, d.rule)...)
 		}
 		t.Chains = append(t.Chains, c)
 	}
@@ -71,19 +71,10 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 		names := userChains[hook]
 		for i, name := range names {
 			d := xtDraw{g, family, t.Name, hook, names[i+1:]}
-			t.Chains = append(t.Chains, Chain{Name: name, Rules: d.rules(3)})
+			t.Chains = append(t.Chains, Chain{Name: name, Rules: g.rules(3, d.rule)})
 		}
 	}
 	return t
-}
-
-// rules draws at least one and at most limit rules.
-func (d xtDraw) rules(limit int) []Rule {
-	list := make([]Rule, d.below(limit)+1)
-	for i := range list {
-		list[i] = d.rule()
-	}
-	return list
 }
 
 // probe draws, with probability 1/2, a rule whose target may change packets, and a rule that marks
@@ -119,7 +110,7 @@ func (d xtDraw) rule() Rule {
 	switch protocol {
 	case "tcp", "udp":
 		r = append(r, "-p "+protocol)
-	case "other": // a condition that includes other protocols than TCP and UDP
+	case "other": // a condition that includes protocols other than TCP and UDP
 		icmp := "icmp"
 		if d.family == rules.IPv6 {
 			icmp = "ipv6-icmp"
@@ -180,9 +171,8 @@ func (d xtDraw) addrs() string {
 	return draw(d.Generator, someAddrs[d.family]...)
 }
 
-// match draws a match that a rule for the protocol may contain, or nothing. The protocol
-// "other" includes other protocols than TCP and UDP. A text that is repeated in a list is drawn
-// more often.
+// match draws a match that a rule for the protocol may contain, or nothing. The protocol "other"
+// includes protocols other than TCP and UDP. A text that is repeated in a list is drawn more often.
 func (d xtDraw) match(protocol string) string {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(24) {

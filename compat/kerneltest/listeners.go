@@ -33,8 +33,8 @@ func (n *Network) setListeners(open []Listener) error {
 	return n.Listen(open)
 }
 
-// describeListeners sets the fields of the packets that say which listeners are open. models are
-// the rulesets whose rules name listeners.
+// describeListeners sets the fields of the packets that describe the open listeners. models are the
+// rulesets whose rules name listeners.
 func describeListeners(packets []rules.Packet, open []Listener, models ...*rules.Ruleset) {
 	isMissing := func(port uint16) bool {
 		hasPort := func(l Listener) bool { return l.Port == port }

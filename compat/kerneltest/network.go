@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/google/nftables"
+	nfnetlink "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -44,8 +45,8 @@ type Network struct {
 	rawSockets  map[rawKey]int    // file descriptors
 	listeners   []int             // file descriptors of the open listeners
 	open        []Listener        // the open listeners
-	log         *log
-	conntrack   *conntrack
+	log         *nfnetlink.Conn
+	conntrack   *nfnetlink.Conn
 	tables      *nftables.Conn
 	legacy      map[legacyTable]bool // the tables that were loaded since Reset
 	// token is the token of the last packet. Each packet contains its own token, which identifies
@@ -81,8 +82,8 @@ func NewNetwork() (*Network, error) {
 		{"make the interfaces", n.makeInterfaces},
 		{"add addresses and routes", n.addAddressesAndRoutes},
 		{"open packet sockets", n.openPacketSockets},
-		{"open the log", n.openLog},
-		{"open conntrack", n.openConntrack},
+		{"open netfilter sockets", n.openNetfilterSockets},
+		{"configure the log", n.configureLog},
 		{"open nftables", n.openTables},
 		{"load the observer", n.loadObserver},
 		{"wait for the addresses", n.waitForAddresses},
@@ -108,11 +109,10 @@ func (n *Network) Close() error {
 			errs = append(errs, unix.Close(d.fd))
 		}
 	}
-	if n.log != nil {
-		errs = append(errs, n.log.conn.Close())
-	}
-	if n.conntrack != nil {
-		errs = append(errs, n.conntrack.conn.Close())
+	for _, conn := range []*nfnetlink.Conn{n.log, n.conntrack} {
+		if conn != nil {
+			errs = append(errs, conn.Close())
+		}
 	}
 	if n.tables != nil {
 		errs = append(errs, n.tables.CloseLasting())
@@ -135,32 +135,28 @@ func (n *Network) makeNamespaces() (err error) {
 }
 
 func (n *Network) setSysctls() error {
-	set := func(values map[string]string) error {
-		for name, value := range values {
-			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
-				return err
+	set := func(ns *netns.NS, values map[string]string) error {
+		return ns.Do(func() error {
+			for name, value := range values {
+				if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	}
-	setInPod := func() error {
-		return set(map[string]string{
-			"ipv4/conf/all/rp_filter":     "0",
-			"ipv4/conf/default/rp_filter": "0",
-			// Do not limit the rate of answers to rejected packets.
-			"ipv4/icmp_ratelimit": "0",
-			"ipv4/icmp_ratemask":  "0",
-			"ipv6/icmp/ratelimit": "0",
-			// Use the added IPv6 addresses immediately, and create no others.
-			"ipv6/conf/default/accept_dad":    "0",
-			"ipv6/conf/default/addr_gen_mode": "1", // IN6_ADDR_GEN_MODE_NONE
-			"ipv6/conf/default/accept_ra":     "0",
+			return nil
 		})
 	}
-	setInPeer := func() error {
-		return set(map[string]string{"ipv6/conf/default/disable_ipv6": "1"})
-	}
-	return errors.Join(n.Pod.Do(setInPod), n.peer.Do(setInPeer))
+	return errors.Join(set(n.Pod, map[string]string{
+		"ipv4/conf/all/rp_filter":     "0",
+		"ipv4/conf/default/rp_filter": "0",
+		// Do not limit the rate of answers to rejected packets.
+		"ipv4/icmp_ratelimit": "0",
+		"ipv4/icmp_ratemask":  "0",
+		"ipv6/icmp/ratelimit": "0",
+		// Use the added IPv6 addresses immediately, and create no others.
+		"ipv6/conf/default/accept_dad":    "0",
+		"ipv6/conf/default/addr_gen_mode": "1", // IN6_ADDR_GEN_MODE_NONE
+		"ipv6/conf/default/accept_ra":     "0",
+	}), set(n.peer, map[string]string{"ipv6/conf/default/disable_ipv6": "1"}))
 }
 
 // withRouteSocket runs fn with a route netlink socket of the namespace.

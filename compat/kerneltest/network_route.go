@@ -77,10 +77,10 @@ func (n *Network) Complete(p *rules.Packet) {
 	}
 }
 
-// redirectAddress returns the destination after a redirection, as nf_nat_redirect_ipv4 and
-// nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c select it: the first address of the
-// interface or, for an IPv6 destination with a scope, the first address with this scope. It returns
-// the unspecified address if the interface has no such address.
+// redirectAddress returns the destination after a redirection: the first address of the interface
+// or, for an IPv6 destination with a scope, the first address with this scope (nf_nat_redirect_ipv4
+// and nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c). It returns the unspecified address
+// if the interface has no such address.
 func (d *device) redirectAddress(to netip.Addr) netip.Addr {
 	for _, a := range d.addrs {
 		if a.Is4() == to.Is4() && (to.Is4() || scopeOf(to) == 0 || scopeOf(to)&scopeOf(a) != 0) {

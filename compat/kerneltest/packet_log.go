@@ -179,46 +179,32 @@ const (
 	copyPacket  = 2
 )
 
-// A log is a netlink socket of the pod that receives the log of the observer tables.
-type log struct{ conn *netlink.Conn }
-
-// openLog opens the log, and requests complete packets, each in its own message.
-func (n *Network) openLog() error {
-	err := n.Pod.Do(func() error {
-		conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-		if err == nil {
-			n.log = &log{conn}
+// configureLog requests complete packets from the log, each in its own message.
+func (n *Network) configureLog() error {
+	if err := n.log.SetReadBuffer(16 << 20); err != nil {
+		return err
+	}
+	configure := func(set func(a *netlink.AttributeEncoder)) error {
+		encoder := netlink.NewAttributeEncoder()
+		encoder.ByteOrder = binary.BigEndian
+		set(encoder)
+		attributes, err := encoder.Encode()
+		if err != nil {
+			return err
 		}
-		return err
-	})
+		return execute(n.log, subsysLog<<8|logConfig, 0, unix.AF_UNSPEC, logGroup, attributes)
+	}
+	err := configure(func(a *netlink.AttributeEncoder) { a.Uint8(cfgCommand, commandBind) })
 	if err != nil {
-		return err
-	}
-	if err := n.log.conn.SetReadBuffer(16 << 20); err != nil {
-		return err
-	}
-	encoder := netlink.NewAttributeEncoder()
-	encoder.ByteOrder = binary.BigEndian
-	encoder.Uint8(cfgCommand, commandBind)
-	bind, err := encoder.Encode()
-	if err != nil {
-		return err
-	}
-	messageType := uint16(subsysLog<<8 | logConfig)
-	if err := execute(n.log.conn, messageType, 0, unix.AF_UNSPEC, logGroup, bind); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	encoder = netlink.NewAttributeEncoder()
-	encoder.ByteOrder = binary.BigEndian
-	const maxSize, padding = 0xffff, 0
-	encoder.Bytes(cfgMode, append(binary.BigEndian.AppendUint32(nil, maxSize), copyPacket, padding))
-	encoder.Uint32(cfgCount, 1) // packets in a message
-	config, err := encoder.Encode()
+	err = configure(func(a *netlink.AttributeEncoder) {
+		const maxSize, padding = 0xffff, 0
+		a.Bytes(cfgMode, append(binary.BigEndian.AppendUint32(nil, maxSize), copyPacket, padding))
+		a.Uint32(cfgCount, 1) // packets in a message
+	})
 	if err != nil {
-		return err
-	}
-	if err := execute(n.log.conn, messageType, 0, unix.AF_UNSPEC, logGroup, config); err != nil {
-		return fmt.Errorf("configure: %w", err)
+		return fmt.Errorf("set the mode: %w", err)
 	}
 	return nil
 }
@@ -262,11 +248,11 @@ var errIncomplete = errors.New("the log is incomplete")
 // packets. If the sentinel does not arrive in time, it returns an error and the entries so far.
 func (n *Network) readUntil(sentinelToken uint32, wait time.Duration) ([]LogEntry, error) {
 	var entries []LogEntry
-	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+	if err := n.log.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return nil, err
 	}
 	for {
-		messages, err := n.log.conn.Receive()
+		messages, err := n.log.Receive()
 		if err != nil {
 			return entries, fmt.Errorf("%w: %w", errIncomplete, err)
 		}

@@ -61,8 +61,8 @@ func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 	}
 }
 
-// pair draws two rulesets. In most pairs the rulesets differ little, because the comparison of such
-// rulesets has few classes.
+// pair draws two rulesets. In most pairs the rulesets differ little, so that their comparison has
+// few classes.
 func (g *Generator) pair() (left, right Ruleset) {
 	left = g.Ruleset()
 	switch g.below(8) {
@@ -113,8 +113,8 @@ func (n *Network) checkPair(
 	counts.addVerdict(test.verdict)
 
 	if left.Has("--on-port 0") || right.Has("--on-port 0") {
-		// Such a rule looks for a listener on the packet's own port. The network can only provide
-		// no listeners for it, because the port is that of the packet.
+		// Such a rule looks for a listener on the packet's own port, but the network opens
+		// listeners only on fixed ports.
 		open = nil
 	}
 	batches := [][]rules.Packet{slices.Clone(packets)}
@@ -156,8 +156,8 @@ func (n *Network) checkPair(
 type sideObservations struct{ batches, witnesses []Observation }
 
 // observeSide sends the packets through the loaded ruleset. It deletes all connections before each
-// batch and before each witness. The listeners are open for the batches; for a witness, its fields
-// say which listeners are open.
+// batch and before each witness. It opens the given listeners for the batches, and for each witness
+// the listeners that its fields describe.
 func (n *Network) observeSide(
 	batches [][]rules.Packet, witnesses []rules.Packet, open []Listener,
 ) (observed sideObservations, err error) {

@@ -78,9 +78,9 @@ func (t *pairTest) mayDiffer(p rules.Packet) bool {
 	if slices.ContainsFunc(t.result.Classes, inClass) {
 		return true
 	}
-	// A decision other than Equivalent does not cover packets of bound sockets, hosts without some
-	// of the listeners, packets whose redirection fails because the interface has no address, or
-	// packets that enter untracked.
+	// A decision other than Equivalent does not cover these packets: packets of bound sockets,
+	// packets on a host without some of the listeners, packets whose redirection fails because the
+	// interface has no address, and packets that enter untracked.
 	isUncovered := p.Bound || p.MissingListeners != "" ||
 		p.State == rules.Untracked && p.Owner == nil ||
 		p.InAddress.IsValid() && p.InAddress.IsUnspecified()

@@ -1,8 +1,6 @@
 package kerneltest
 
 import (
-	"time"
-
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -11,11 +9,12 @@ import (
 // contradicts the result of diff for the packet. It stops after maxShrinking. If the failure does
 // not repeat, it returns the failure with [ErrNotRepeated].
 func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
-	smallest, begin := f, time.Now()
-	// try reports whether the packet fails with the rulesets. If so, it stores the new failure.
-	try := func(left, right Ruleset) (fails bool, err error) {
+	smallest := f
+	whole := diff.Pair[Ruleset]{Left: f.Left, Right: f.Right}
+	err := shrink(whole, smallerPairs, func(p diff.Pair[Ruleset]) (bool, error) {
 		counts := PairCounts{Unsent: map[string]int{}}
-		err = n.checkPair(&counts, left, right, []rules.Packet{f.Packet}, openListeners(&f.Packet), nil)
+		err := n.checkPair(&counts, p.Left, p.Right, []rules.Packet{f.Packet},
+			openListeners(&f.Packet), nil)
 		if cannotCompare(err) {
 			return false, nil
 		}
@@ -25,43 +24,25 @@ func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 		smallest = counts.Failures[0]
 		smallest.Seed = f.Seed
 		return true, nil
-	}
-	repeats, err := try(f.Left, f.Right)
-	switch {
-	case err != nil:
-		return f, err
-	case !repeats:
-		return f, ErrNotRepeated
-	}
-	for changed := true; changed; {
-		changed = false
-		left, right := smallest.Left.smaller(), smallest.Right.smaller()
-		var candidates []diff.Pair[Ruleset]
-		// Rulesets with equally many parts usually have the same parts: remove a part of both.
-		if len(left) == len(right) {
-			for i := range left {
-				candidates = append(candidates, diff.Pair[Ruleset]{Left: left[i], Right: right[i]})
-			}
-		}
-		for _, l := range left {
-			candidates = append(candidates, diff.Pair[Ruleset]{Left: l, Right: smallest.Right})
-		}
-		for _, r := range right {
-			candidates = append(candidates, diff.Pair[Ruleset]{Left: smallest.Left, Right: r})
-		}
-		for _, c := range candidates {
-			if time.Since(begin) > maxShrinking {
-				return smallest, nil
-			}
-			fails, err := try(c.Left, c.Right)
-			if err != nil {
-				return smallest, err
-			}
-			if fails {
-				changed = true
-				break
-			}
+	})
+	return smallest, err
+}
+
+// smallerPairs returns the pairs that lack a part of both rulesets or of one of them.
+func smallerPairs(p diff.Pair[Ruleset]) []diff.Pair[Ruleset] {
+	var pairs []diff.Pair[Ruleset]
+	left, right := p.Left.smaller(), p.Right.smaller()
+	// Rulesets with equally many parts usually have the same parts: remove a part of both.
+	if len(left) == len(right) {
+		for i := range left {
+			pairs = append(pairs, diff.Pair[Ruleset]{Left: left[i], Right: right[i]})
 		}
 	}
-	return smallest, nil
+	for _, l := range left {
+		pairs = append(pairs, diff.Pair[Ruleset]{Left: l, Right: p.Right})
+	}
+	for _, r := range right {
+		pairs = append(pairs, diff.Pair[Ruleset]{Left: p.Left, Right: r})
+	}
+	return pairs
 }

@@ -43,7 +43,7 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
 // it returns the failure with [ErrNotRepeated].
 func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 	smallest := f
-	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
+	err := shrink(f.Ruleset, Ruleset.smaller, func(rs Ruleset) (bool, error) {
 		counts := PathCounts{NotCompared: map[string]int{}}
 		err := n.tracePaths(&counts, rs, []rules.Packet{f.Packet},
 			openListeners(&f.Packet))
@@ -65,17 +65,10 @@ func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 func (n *Network) tracePaths(
 	counts *PathCounts, rs Ruleset, packets []rules.Packet, open []Listener,
 ) error {
-	if err := n.Load(rs); err != nil {
-		return err
-	}
-	live, err := n.Read()
+	live, err := n.prepare(rs, packets, open)
 	if err != nil {
 		return err
 	}
-	if err := n.setListeners(open); err != nil {
-		return err
-	}
-	describeListeners(packets, open, &live.Ruleset)
 	traced, observations, err := n.sendTraced(packets)
 	if err != nil {
 		return err

@@ -16,8 +16,8 @@ func Explain(
 	explanation := diff.Explain(rs, p)
 	alternatives = explanation.Alternatives
 	if explanation.Outcome.Rejected != "" && len(explanation.DependsOn) > 0 {
-		// If such a match has led to a translation before the rejection, the answer may have no
-		// route.
+		// A match that depends on chance may have led to a translation before the rejection. The
+		// answer may then have no route.
 		alternatives = append(alternatives, rules.Outcome{Dropped: true})
 	}
 	return explanation.Outcome, alternatives

@@ -202,11 +202,8 @@ func (n *Network) Reset() error {
 		}
 	}
 	n.legacy = map[legacyTable]bool{}
-	return n.conntrack.flush()
+	return n.Flush()
 }
-
-// Flush deletes all conntrack entries.
-func (n *Network) Flush() error { return n.conntrack.flush() }
 
 func (n *Network) openTables() (err error) {
 	n.legacy = map[legacyTable]bool{}
@@ -214,8 +211,8 @@ func (n *Network) openTables() (err error) {
 	return err
 }
 
-// Read returns the model of the pod's rules without the observer tables. It omits ambiguities
-// between the observer's chains and at most one other chain.
+// Read returns the model of the pod's rules without the observer tables. It omits an ambiguity that
+// involves fewer than two other chains.
 func (n *Network) Read() (compat.Live, error) {
 	live, err := compat.ReadLive(n.Pod, compat.OriginAll)
 	live.Ruleset.Tables = slices.DeleteFunc(live.Ruleset.Tables, func(t rules.Table) bool {

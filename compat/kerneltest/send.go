@@ -21,7 +21,7 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 		connection, innerPacket = innerConnection(p, n.innerCount)
 	}
 	if mustExist {
-		if err := n.conntrack.create(connection); err != nil {
+		if err := n.createConnection(connection); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func (n *Network) CheckSendable(p *rules.Packet) error {
 		p.OutInterface != outInterface(p.Destination.Addr(), 0)):
 		return unsendable("without a socket, but not untracked, or not by the interface " +
 			outInterface(p.Destination.Addr(), 0) + " of packets without a mark")
-	case p.Hook == rules.Output && p.Owner == nil && isOfUnknownState(p):
+	case p.Hook == rules.Output && p.Owner == nil && isUntrackedOrUnknownICMPv6(p):
 		return unsendable("without a socket, and an ICMPv6 message that conntrack does not track, " +
 			"or whose state the network does not know")
 	case p.Hook == rules.Output && p.Owner == nil && p.TransparentSender:
@@ -104,9 +104,9 @@ func isICMPError(p *rules.Packet) bool {
 	return false
 }
 
-// isOfUnknownState reports whether the model may not take the packet, if it is untracked, for one
-// that is untracked when it enters: it takes neighbor discovery for packets that conntrack leaves
-// untracked.
-func isOfUnknownState(p *rules.Packet) bool {
+// isUntrackedOrUnknownICMPv6 reports whether conntrack leaves the packet, an ICMPv6 message,
+// untracked, or [InitialState] does not know its state. If such a packet is untracked, the model
+// assumes that conntrack left it untracked, and not that it was untracked when it entered.
+func isUntrackedOrUnknownICMPv6(p *rules.Packet) bool {
 	return p.Protocol == rules.ICMPv6 && InitialState(p) == rules.Untracked
 }

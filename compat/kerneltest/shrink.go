@@ -15,12 +15,12 @@ const maxShrinking = 20 * time.Second
 // failure depends on earlier packets of the batch, for instance because of a connection or a limit.
 var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
 
-// shrink repeatedly removes one part of the ruleset and calls fails with the rest. It continues
-// from the rest if fails returns true. It stops if fails returns an error, if no part can be
-// removed, or after maxShrinking. It returns [ErrNotRepeated] if fails returns false for the whole
-// ruleset.
-func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
-	repeats, err := fails(rs)
+// shrink repeatedly calls fails with the values that smaller returns, and continues from the first
+// value for which fails returns true. It stops if fails returns an error, if no smaller value
+// fails, or after maxShrinking. It returns [ErrNotRepeated] if fails returns false for the whole
+// value.
+func shrink[T any](whole T, smaller func(T) []T, fails func(T) (bool, error)) error {
+	repeats, err := fails(whole)
 	switch {
 	case err != nil:
 		return err
@@ -30,16 +30,16 @@ func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
 	begin := time.Now()
 	for changed := true; changed; {
 		changed = false
-		for _, smaller := range rs.smaller() {
+		for _, candidate := range smaller(whole) {
 			if time.Since(begin) > maxShrinking {
 				return nil
 			}
-			failed, err := fails(smaller)
+			failed, err := fails(candidate)
 			if err != nil {
 				return err
 			}
 			if failed {
-				rs, changed = smaller, true
+				whole, changed = candidate, true
 				break
 			}
 		}
@@ -52,55 +52,48 @@ func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
 // lack the largest parts are first.
 func (rs Ruleset) smaller() []Ruleset {
 	var list []Ruleset
+	// add adds the ruleset with a change of a table.
+	add := func(table int, change func(*Table)) {
+		changed := rs.clone()
+		change(&changed[table])
+		list = append(list, changed)
+	}
 	for i := range rs {
 		if len(rs) > 1 {
 			list = append(list, slices.Delete(rs.clone(), i, i+1))
 		}
 	}
 	for i := range rs {
-		for j := range rs[i].Chains {
-			c := &rs[i].Chains[j]
+		for j, c := range rs[i].Chains {
 			if rs[i].Program == NFT || c.Base == "" {
-				without := rs.clone()
-				without[i].Chains = slices.Delete(without[i].Chains, j, j+1)
-				list = append(list, without)
+				add(i, func(t *Table) { t.Chains = slices.Delete(t.Chains, j, j+1) })
 			}
 			if c.Base == "DROP" {
-				accepting := rs.clone()
-				accepting[i].Chains[j].Base = "ACCEPT"
-				list = append(list, accepting)
+				add(i, func(t *Table) { t.Chains[j].Base = "ACCEPT" })
 			}
 			if len(c.Rules) > 1 {
-				empty := rs.clone()
-				empty[i].Chains[j].Rules = nil
-				list = append(list, empty)
+				add(i, func(t *Table) { t.Chains[j].Rules = nil })
 			}
 		}
 	}
 	for i := range rs {
 		if rs[i].Program == NFT && len(rs[i].Sets) > 0 {
-			without := rs.clone()
-			without[i].Sets = nil
-			list = append(list, without)
+			add(i, func(t *Table) { t.Sets = nil })
 		}
-		for j := range rs[i].Chains {
-			for k := range rs[i].Chains[j].Rules {
-				without := rs.clone()
-				c := &without[i].Chains[j]
-				c.Rules = slices.Delete(c.Rules, k, k+1)
-				list = append(list, without)
+		for j, c := range rs[i].Chains {
+			for k := range c.Rules {
+				add(i, func(t *Table) { t.Chains[j].Rules = slices.Delete(t.Chains[j].Rules, k, k+1) })
 			}
 		}
 	}
 	for i := range rs {
-		for j := range rs[i].Chains {
-			for k, r := range rs[i].Chains[j].Rules {
+		for j, c := range rs[i].Chains {
+			for k, r := range c.Rules {
 				for l := range r {
 					if len(r) > 1 {
-						without := rs.clone()
-						c := &without[i].Chains[j]
-						c.Rules[k] = slices.Delete(c.Rules[k], l, l+1)
-						list = append(list, without)
+						add(i, func(t *Table) {
+							t.Chains[j].Rules[k] = slices.Delete(t.Chains[j].Rules[k], l, l+1)
+						})
 					}
 				}
 			}
@@ -114,7 +107,7 @@ func (rs Ruleset) smaller() []Ruleset {
 // returns the failure with [ErrNotRepeated].
 func (n *Network) Shrink(f Failure) (Failure, error) {
 	smallest := f
-	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
+	err := shrink(f.Ruleset, Ruleset.smaller, func(rs Ruleset) (bool, error) {
 		comparisons, ambiguous, err := n.compare(rs, []rules.Packet{f.Packet},
 			openListeners(&f.Packet))
 		switch {

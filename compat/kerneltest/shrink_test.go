@@ -28,7 +28,7 @@ func TestShrinkReportsErrorsAndFailuresThatDoNotRepeat(t *testing.T) {
 		},
 	} {
 		// The error of a repetition must not also be ErrNotRepeated.
-		got := shrink(Ruleset{{Program: NFT}}, tc.fails)
+		got := shrink(Ruleset{{Program: NFT}}, Ruleset.smaller, tc.fails)
 		if !errors.Is(got, tc.want) || errors.Is(got, ErrNotRepeated) != errors.Is(tc.want, ErrNotRepeated) {
 			t.Errorf("%s: shrink returns %v, want %v", tc.name, got, tc.want)
 		}

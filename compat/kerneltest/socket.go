@@ -58,11 +58,7 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 			err = os.NewSyscallError("SO_BINDTODEVICE", unix.BindToDevice(fd, k.device))
 		}
 		if k.transparent {
-			level, option := unix.SOL_IP, unix.IP_TRANSPARENT
-			if k.ipv6 {
-				level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
-			}
-			err = errors.Join(err, unix.SetsockoptInt(fd, level, option, 1))
+			err = errors.Join(err, setTransparent(fd, domain))
 		}
 		return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1))
 	})
@@ -71,6 +67,14 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 	}
 	n.rawSockets[k] = fd
 	return fd, nil
+}
+
+// setTransparent makes a socket of the domain transparent.
+func setTransparent(fd, domain int) error {
+	if domain == unix.AF_INET6 {
+		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1)
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1)
 }
 
 // htons returns the number in network byte order.
@@ -204,16 +208,14 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 		return err
 	}
 	n.listeners = append(n.listeners, fd)
-	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	var addr unix.Sockaddr = &unix.SockaddrInet4{Port: int(port)}
 	if domain == unix.AF_INET6 {
-		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
 		addr = &unix.SockaddrInet6{Port: int(port)}
 		if err := unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
 			return err
 		}
 	}
-	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+	if err := setTransparent(fd, domain); err != nil {
 		return err
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, listenerMark); err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -59,18 +60,11 @@ type comparison struct {
 func (n *Network) compare(
 	rs Ruleset, packets []rules.Packet, open []Listener,
 ) (comparisons []comparison, ambiguous bool, err error) {
-	if err := n.Load(rs); err != nil {
-		return nil, false, err
-	}
-	live, err := n.Read()
+	packets = slices.Clone(packets)
+	live, err := n.prepare(rs, packets, open)
 	if err != nil {
 		return nil, false, err
 	}
-	if err := n.setListeners(open); err != nil {
-		return nil, false, err
-	}
-	packets = slices.Clone(packets)
-	describeListeners(packets, open, &live.Ruleset)
 	observations, err := n.Observe(packets)
 	if err != nil {
 		return nil, false, err
@@ -105,6 +99,22 @@ func (n *Network) compare(
 	return comparisons, len(live.Ambiguous) > 0, nil
 }
 
+// prepare loads the ruleset, opens the listeners, and describes them in the packets. It returns the
+// model of the rules, as read from the kernel.
+func (n *Network) prepare(
+	rs Ruleset, packets []rules.Packet, open []Listener,
+) (compat.Live, error) {
+	if err := n.Load(rs); err != nil {
+		return compat.Live{}, err
+	}
+	live, err := n.Read()
+	if err == nil {
+		err = n.setListeners(open)
+	}
+	describeListeners(packets, open, &live.Ruleset)
+	return live, err
+}
+
 // causeOfUnknownSockets returns the reason why the model cannot represent the listeners that rules
 // may find for the packet, or an empty string.
 func causeOfUnknownSockets(rs Ruleset, p *rules.Packet) string {
@@ -121,8 +131,8 @@ func causeOfUnknownSockets(rs Ruleset, p *rules.Packet) string {
 }
 
 // Trial draws a ruleset and packets and compares the model with the kernel for each packet. If a
-// program refuses the ruleset, Trial draws another one. In some trials all
-// listeners, or some, are closed.
+// program refuses the ruleset, Trial draws another one. In some trials, some or all listeners are
+// closed.
 func (n *Network) Trial(seed uint64, packets int) (Counts, error) {
 	counts := Counts{Undecided: map[string]int{}, NotCompared: map[string]int{}}
 	g := newTrialGenerator(seed)
