@@ -88,10 +88,11 @@ func (r Result) Snapshot() Snapshot {
 	return Snapshot{backend: r.Backend, legacyEmpty: r.legacyEmpty}
 }
 
-// IsLegacyTooLarge reports whether the error of an Apply or a Check means only that the tables of
-// iptables-legacy exceed the limit of package xtables, and used, the backend of its result, is nft.
-// If err joins several errors, all must mean this. It is then unknown whether iptables-legacy has
-// rules of Sluice, but Apply has tried to write the rules in nf_tables, or Check has compared them.
+// IsLegacyTooLarge reports whether Apply or Check used nft and returned err only because the tables
+// of iptables-legacy exceed the limit of package xtables. used is the backend of the result. If err
+// joins several errors, all must have this cause. Apply has then tried to write the rules in
+// nf_tables, or Check has compared them, but it is unknown whether iptables-legacy has rules of
+// Sluice.
 func IsLegacyTooLarge(used BackendName, err error) bool {
 	return used == BackendNFT && isOnlyTooLarge(err)
 }

@@ -73,7 +73,7 @@ func planLegacy(desired tables) (nft.Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	inNFT, err := nftTables()
+	inNFT, err := nftTables(nil)
 	if len(inNFT) > 0 {
 		return nft.Replaced, err
 	}
@@ -92,13 +92,10 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	}
 	desired := rules.Ruleset{Tables: translated.Tables, Routing: translated.Routing}
 	diffs := compare(desired, found)
-	inNFT, err := nft.Read(ns)
-	if nft.IsNotSupported(err) {
-		err = nil
-	}
+	inNFT, err := nftTables(ns)
 	c := Comparison{
 		Backend:     BackendLegacy,
-		Differences: append(diffs, rulesInOtherBackend(BackendNFT, inNFT.Tables)...),
+		Differences: append(diffs, rulesInOtherBackend(BackendNFT, inNFT)...),
 		HasRules:    hasRules(found.Tables),
 		Snapshot:    Snapshot{backend: BackendLegacy},
 	}
@@ -150,7 +147,7 @@ func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
 			if removed, err = removeLegacy(); err != nil {
 				return err
 			}
-			if inNFT, err := nftTables(); len(inNFT) > 0 || err != nil {
+			if inNFT, err := nftTables(nil); len(inNFT) > 0 || err != nil {
 				return err
 			}
 			n, err := route.PruneAfter(removed)
@@ -180,9 +177,9 @@ func removeLegacy() (bool, error) {
 	return removed, errors.Join(errs...)
 }
 
-// nftTables returns Sluice's tables in nf_tables in the namespace of the thread.
-func nftTables() ([]rules.Table, error) {
-	found, err := nft.Read(nil)
+// nftTables returns Sluice's tables in nf_tables.
+func nftTables(ns *netns.NS) ([]rules.Table, error) {
+	found, err := nft.Read(ns)
 	if nft.IsNotSupported(err) {
 		return nil, nil
 	}

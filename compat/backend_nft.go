@@ -121,7 +121,7 @@ func mayBeApplied(applied nft.Result) bool {
 		return false
 	}
 	// The kernel's reply may have been lost. Reading may succeed now.
-	tables, err := nftTables()
+	tables, err := nftTables(nil)
 	return len(tables) > 0 || err != nil
 }
 

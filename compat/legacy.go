@@ -3,7 +3,9 @@ package compat
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -119,11 +121,6 @@ func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 	return tables, nil
 }
 
-// appliesTo reports whether packets of the family traverse the chain.
-func appliesTo(c rules.ChainRef, f rules.Family) bool {
-	return c.Table.Family == rules.Inet || c.Table.Family == f
-}
-
 // assignChains assigns each base chain to a table position. It returns an error if a chain has the
 // policy drop or no table position, or if the positions cannot keep the order of the chains.
 func assignChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.ChainRef, error) {
@@ -134,7 +131,7 @@ func assignChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.Ch
 	} {
 		last := -1
 		for _, c := range rs.BaseChains(h) {
-			if !appliesTo(c, f) {
+			if c.Table.Family != rules.Inet && c.Table.Family != f {
 				continue
 			}
 			b := c.Chain.Base
@@ -159,4 +156,23 @@ func assignChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.Ch
 		}
 	}
 	return assigned, nil
+}
+
+// SaveText returns the rules that the legacy backend writes to an empty namespace, in the format of
+// iptables-save. A comment before the rules of each family names the program that loads them.
+func SaveText(l Legacy) (string, error) {
+	text := new(strings.Builder)
+	for _, f := range families {
+		tables := slices.DeleteFunc(slices.Clone(l.Tables), func(t rules.Table) bool {
+			return t.Family != f
+		})
+		if len(tables) == 0 {
+			continue
+		}
+		fmt.Fprintf(text, "# IPv%d: %stables-restore --noflush\n", f, f)
+		if err := save.Print(text, tables); err != nil {
+			return "", err
+		}
+	}
+	return text.String(), nil
 }

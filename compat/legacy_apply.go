@@ -53,7 +53,7 @@ func (a *legacyApplier) run(desired rules.Routing, exclusive bool) (Result, erro
 
 // apply replaces the tables, and then removes Sluice's rules from nf_tables.
 func (a *legacyApplier) apply() error {
-	inNFT, err := nftTables()
+	inNFT, err := nftTables(nil)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (a *legacyApplier) apply() error {
 		err = fmt.Errorf("remove Sluice's rules from nftables: %w", err)
 		// The kernel may have removed the rules although its answer was lost. Without the rules in
 		// nf_tables, a rollback would leave no rules.
-		remaining, readErr := nftTables()
+		remaining, readErr := nftTables(nil)
 		switch {
 		case readErr != nil:
 			a.setMoved(result)

@@ -186,9 +186,7 @@ func matchesOnly(m rules.Match, p rules.Protocol) bool {
 
 // isTCPOrUDP reports whether the match matches only TCP packets or only UDP packets.
 func isTCPOrUDP(m rules.Match) bool {
-	p, ok := m.(rules.MatchProtocol)
-	return ok && !p.Not && len(p.Protocols) == 1 && (p.Protocols[0] == rules.TCP ||
-		p.Protocols[0] == rules.UDP)
+	return matchesOnly(m, rules.TCP) || matchesOnly(m, rules.UDP)
 }
 
 // changesMatchedField reports whether an action other than the last changes a field that the rule

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -159,25 +160,15 @@ func readUnchanged(ns *netns.NS, origin Origin, o nft.ReadOptions) (Live, error)
 		after, err = readNamespaceState(ns, origin)
 		if err == nil && before.equal(after) && after.listsAllChains(rs) {
 			live := after.toLive(rs, origin)
-			if live.LoopbackName, err = route.LoopbackName(ns); err != nil {
-				return Live{}, err
-			}
-			if live.UnmodeledRoutes, err = route.Unmodeled(ns); err != nil {
-				return Live{}, err
-			}
-			if live.LoopbackRoutes, err = route.OverLoopback(ns); err != nil {
-				return Live{}, err
-			}
-			if live.PrecedingLocal, err = route.PrecedingLocal(ns); err != nil {
-				return Live{}, err
-			}
-			if live.UndeliveredLoopback, err = route.UndeliveredLoopback(ns); err != nil {
-				return Live{}, err
-			}
-			if live.Addresses, err = route.AllAddresses(ns); err != nil {
-				return Live{}, err
-			}
-			if live.BridgePorts, err = bridge.FilteredPorts(ns); err != nil {
+			var errs [7]error
+			live.LoopbackName, errs[0] = route.LoopbackName(ns)
+			live.UnmodeledRoutes, errs[1] = route.Unmodeled(ns)
+			live.LoopbackRoutes, errs[2] = route.OverLoopback(ns)
+			live.PrecedingLocal, errs[3] = route.PrecedingLocal(ns)
+			live.UndeliveredLoopback, errs[4] = route.UndeliveredLoopback(ns)
+			live.Addresses, errs[5] = route.AllAddresses(ns)
+			live.BridgePorts, errs[6] = bridge.FilteredPorts(ns)
+			if err := cmp.Or(errs[:]...); err != nil {
 				return Live{}, err
 			}
 			live.HasOwnedTable = found.HasOwnedTable

@@ -110,8 +110,8 @@ func TestTableNamedLikeIptablesIsNotIptables(t *testing.T) {
 	}
 }
 
-// TestCommentsOfTablesIdentifyNoProgram reads tables whose comments are the names of the variants of
-// iptables.
+// TestCommentsOfTablesIdentifyNoProgram reads tables whose comments are the names of the variants
+// of iptables.
 func TestCommentsOfTablesIdentifyNoProgram(t *testing.T) {
 	ns := netnstest.New(t)
 	nftables(t, ns, `

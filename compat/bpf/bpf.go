@@ -69,8 +69,8 @@ type Filter struct {
 	Kind      string // the kind of the filter in tc, such as u32 or flower
 }
 
-// A Listing contains the programs of a namespace, and other filters of tc, each kind at a parent
-// once.
+// A Listing contains the programs of a namespace and the other filters of tc. Filters of the same
+// kind at the same parent are listed once.
 type Listing struct {
 	Programs []Program
 	Filters  []Filter

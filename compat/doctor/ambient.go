@@ -41,13 +41,10 @@ func (d *diagnosis) markedRoute() markedRoute {
 // the application, and other is an address and port of a peer in the same family.
 func (d *diagnosis) ambientSamples(pod, other netip.AddrPort) []sample {
 	out := func(protocol rules.Protocol, mark uint32, port uint16) rules.Packet {
-		return rules.Packet{
-			Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Mark: mark,
-			Owner:       &rules.Owner{UID: sampleID, GID: sampleID},
-			Source:      netip.AddrPortFrom(pod.Addr(), ephemeralPort),
-			Destination: netip.AddrPortFrom(other.Addr(), port),
-			Flags:       map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
-		}
+		p := sentPacket(protocol, rules.Owner{UID: sampleID, GID: sampleID}, pod.Addr(),
+			netip.AddrPortFrom(other.Addr(), port))
+		p.Mark = mark
+		return p
 	}
 	in := rules.Packet{
 		Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,

@@ -8,13 +8,14 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // The findings about a pod in ambient mode name the mark, routing table and packets of ambient
 // mode.
 func TestDiagnoseAmbient(t *testing.T) {
-	sluiceRule := PolicyRule{
+	sluiceRule := route.Rule{
 		Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: rules.AmbientMark,
 		Mask: rules.AmbientMarkMask, Table: rules.AmbientRouteTable, Text: "ours",
 	}
@@ -29,18 +30,18 @@ func TestDiagnoseAmbient(t *testing.T) {
 		want     string // empty for no problem and no warning
 	}{
 		{
-			"a healthy pod", func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, sluiceRule) },
+			"a healthy pod", func(f *Facts) { f.PolicyRules = append(f.PolicyRules, sluiceRule) },
 			"", "",
 		},
 		{
 			"another rule for the mark is first",
-			func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, other) },
+			func(f *Facts) { f.PolicyRules = append(f.PolicyRules, other) },
 			Problem, "packets with ambient mode's mark 0x111 match another rule first: other",
 		},
 		{
 			"a foreign route in the table", func(f *Facts) {
-				f.Routing.Routes = []Route{{
-					Table: rules.AmbientRouteTable, Default: true,
+				f.Routes = []route.Route{{
+					Table: rules.AmbientRouteTable, IsDefault: true,
 					Text: "default via 10.0.0.1",
 				}}
 			}, Problem, "table 100, which must deliver marked packets locally, has a foreign route: default via 10.0.0.1",

@@ -131,9 +131,6 @@ func (d *diagnosis) checkInstalled() {
 	}
 }
 
-// nextForDrift is the next step if Sluice's rules differ from the parameters.
-const nextForDrift = "run rules check to list all differences; run rules apply to correct them"
-
 // checkDrift reports that Sluice's rules differ from the parameters. This is a problem if captured
 // traffic therefore bypasses the proxy.
 func (d *diagnosis) checkDrift() {
@@ -144,16 +141,17 @@ func (d *diagnosis) checkDrift() {
 	if len(d.Drift) == 0 {
 		return
 	}
-	text := fmt.Sprintf("Sluice's rules and routes differ from these parameters (%s)", d.Drift[0])
-	if more := len(d.Drift) - 1; more > 0 {
-		text = fmt.Sprintf("Sluice's rules and routes differ from these parameters (%s, and %d more)",
-			d.Drift[0], more)
+	more := ""
+	if n := len(d.Drift) - 1; n > 0 {
+		more = fmt.Sprintf(", and %d more", n)
 	}
+	severity, text := Warning, fmt.Sprintf(
+		"Sluice's rules and routes differ from these parameters (%s%s)", d.Drift[0], more)
 	if bypass := d.bypassByDrift(); bypass != "" {
-		d.add("rules", Problem, text+": "+bypass, nextForDrift)
-		return
+		severity, text = Problem, text+": "+bypass
 	}
-	d.add("rules", Warning, text, nextForDrift)
+	d.add("rules", severity, text,
+		"run rules check to list all differences; run rules apply to correct them")
 }
 
 // bypassByDrift describes packets that bypass the proxy because Sluice's rules differ from the

@@ -45,11 +45,7 @@ func (d *diagnosis) samples() []sample {
 		}
 		endpoint := netip.AddrPortFrom
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
-			return rules.Packet{
-				Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Owner: &owner,
-				Source: endpoint(pod, ephemeralPort), Destination: to,
-				Flags: map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
-			}
+			return sentPacket(protocol, owner, pod, to)
 		}
 		other := documentationAddr(f)
 		toOwnPod := out(rules.TCP, proxy, endpoint(pod, 8080))
@@ -72,6 +68,17 @@ func (d *diagnosis) samples() []sample {
 		)
 	}
 	return samples
+}
+
+// sentPacket returns the first packet that the owner sends from an address.
+func sentPacket(
+	protocol rules.Protocol, owner rules.Owner, from netip.Addr, to netip.AddrPort,
+) rules.Packet {
+	return rules.Packet{
+		Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Owner: &owner,
+		Source: netip.AddrPortFrom(from, ephemeralPort), Destination: to,
+		Flags: map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
+	}
 }
 
 // documentationAddr returns an address for documentation (RFC 5737, RFC 3849).
@@ -155,7 +162,7 @@ func (d *diagnosis) checkConflicts() {
 			if alone.Captured() {
 				severity = Problem
 			}
-		case d.isIstio(lastForeign(trace, isAnyRule)):
+		case d.isIstio(lastForeign(trace, anyStep)):
 			severity, next = d.istioSeverity(), removeIstio
 			if alone.Captured() {
 				severity = Problem
@@ -181,16 +188,13 @@ func (d *diagnosis) checkZone(s sample, alone rules.Outcome, trace rules.Trace) 
 	if !alone.Captured() || alone.Zone == trace.Outcome.Zone {
 		return false
 	}
-	by := ""
-	if step := lastForeign(trace, func(r rules.Rule) bool {
-		return slices.ContainsFunc(r.Actions, isZone)
-	}); step != nil {
-		by = fmt.Sprintf(" by %s", step)
-	}
+	step := lastForeign(trace, func(s *rules.Step) bool {
+		return slices.ContainsFunc(s.Rule().Actions, isZone)
+	})
 	d.add("rules", Warning,
 		fmt.Sprintf("%s (%s): with foreign rules the packet %s, conntrack zone %d%s: the answers are"+
 			" lost unless they are in the same zone",
-			s.description, s.packet, d.predicate(trace.Outcome), trace.Outcome.Zone, by),
+			s.description, s.packet, d.predicate(trace.Outcome), trace.Outcome.Zone, by(step)),
 		"run rules validate to test it with connections")
 	return true
 }
@@ -252,27 +256,16 @@ func (d *diagnosis) actualText(t rules.Trace) string {
 	if note := t.DroppedWithoutRule(); note != nil {
 		return fmt.Sprintf("%s: %s", text, note)
 	}
-	if step := lastForeign(t, isAnyRule); step != nil {
-		return fmt.Sprintf("%s by %s", text, step)
-	}
-	return text
+	return text + by(lastForeign(t, anyStep))
 }
 
 // lastForeign returns the last matching rule of a foreign table for which isWanted returns true, or
 // nil.
-func lastForeign(t rules.Trace, isWanted func(rules.Rule) bool) *rules.Step {
-	for _, pass := range slices.Backward(t.Passes) {
-		for i := range slices.Backward(pass.Steps) {
-			step := &pass.Steps[i]
-			if !compat.IsSluiceTable(step.Table) && isWanted(*step.Rule()) {
-				return step
-			}
-		}
-	}
-	return nil
+func lastForeign(t rules.Trace, isWanted func(*rules.Step) bool) *rules.Step {
+	return lastStep(t, func(s *rules.Step) bool {
+		return !compat.IsSluiceTable(s.Table) && isWanted(s)
+	})
 }
-
-func isAnyRule(rules.Rule) bool { return true }
 
 // isIstio reports whether the rule of the step is in a table with rules of Istio.
 func (d *diagnosis) isIstio(step *rules.Step) bool {

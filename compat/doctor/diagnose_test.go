@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -53,13 +54,13 @@ func healthy() Facts {
 				},
 			},
 		},
-		Routing: RoutingFacts{Rules: []PolicyRule{
+		PolicyRules: []route.Rule{
 			{Family: rules.IPv4, Priority: 0, Table: 255, Text: "ip -4 rule priority 0 lookup 255"},
 			{
 				Family: rules.IPv4, Priority: 32766, Table: 254,
 				Text: "ip -4 rule priority 32766 lookup 254",
 			},
-		}},
+		},
 	}
 }
 
@@ -171,8 +172,8 @@ func TestDiagnose(t *testing.T) {
 	setting := func(name, value string) func(*Facts) {
 		return func(f *Facts) { f.Settings[name] = value }
 	}
-	rule := func(r PolicyRule) func(*Facts) {
-		return func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, r) }
+	rule := func(r route.Rule) func(*Facts) {
+		return func(f *Facts) { f.PolicyRules = append(f.PolicyRules, r) }
 	}
 	tables := func(list ...rules.Table) func(*Facts) { return func(f *Facts) { f.Tables = list } }
 	compiled := func(mode rules.Mode, change func(*rules.Redirect)) rules.Table {
@@ -315,55 +316,55 @@ func TestDiagnose(t *testing.T) {
 
 		"an earlier policy rule matches all packets": {
 			tproxy, nil,
-			rule(PolicyRule{Family: rules.IPv4, Priority: 100, Table: 77, Text: "all to 77"}),
+			rule(route.Rule{Family: rules.IPv4, Priority: 100, Table: 77, Text: "all to 77"}),
 			Problem, "match another rule first: all to 77", Degraded,
 		},
-		"an earlier policy rule matches a part of the mark": {tproxy, nil, rule(PolicyRule{
+		"an earlier policy rule matches a part of the mark": {tproxy, nil, rule(route.Rule{
 			Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x500, Mask: 0xf00,
 			Text: "part",
 		}), Problem, "match another rule first: part", Degraded},
 		"an earlier policy rule matches another mark": {
 			tproxy, nil,
-			rule(PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x600, Mask: 0xf00}),
+			rule(route.Rule{Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x600, Mask: 0xf00}),
 			OK, "src_valid_mark", Works,
 		},
 		"a policy rule with other selectors": {
-			tproxy, nil, rule(PolicyRule{
-				Family: rules.IPv4, Priority: 9, Table: 7, HasOtherSelectors: true, Text: "from x",
+			tproxy, nil, rule(route.Rule{
+				Family: rules.IPv4, Priority: 9, Table: 7, HasOthers: true, Text: "from x",
 			}),
 			Warning, "may match another rule first: from x", Works,
 		},
 		"a policy rule of equal priority before Sluice's": {tproxy, nil, func(f *Facts) {
-			f.Routing.Rules = []PolicyRule{
+			f.PolicyRules = []route.Rule{
 				{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "equal"},
 				{Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: 1337, Mask: ^uint32(0), Table: 133},
 			}
 		}, Problem, "match another rule first: equal", Degraded},
 		"a policy rule of equal priority after Sluice's": {tproxy, nil, func(f *Facts) {
-			f.Routing.Rules = []PolicyRule{
+			f.PolicyRules = []route.Rule{
 				{Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: 1337, Mask: ^uint32(0), Table: 133},
 				{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "equal"},
 			}
 		}, OK, "src_valid_mark", Works},
 		"a later policy rule": {
-			tproxy, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 500, Table: 7}), OK,
+			tproxy, nil, rule(route.Rule{Family: rules.IPv4, Priority: 500, Table: 7}), OK,
 			"src_valid_mark", Works,
 		},
 		"Istio's rule twice": {redirect, nil, func(f *Facts) {
-			istio := PolicyRule{
+			istio := route.Rule{
 				Family: rules.IPv4, Priority: 32765, Table: policyRoute.Table, Mark: policyRoute.Mark,
 				Mask: ^uint32(0),
 			}
-			f.Routing.Rules = append(f.Routing.Rules, istio, istio)
+			f.PolicyRules = append(f.PolicyRules, istio, istio)
 		}, Note, "IPv4 has 2 rules for the mark 0x539", Works},
 		"a foreign rule with Sluice's priority": {
 			redirect, nil,
-			rule(PolicyRule{Family: rules.IPv4, Priority: 133, Table: 7, Text: "theirs"}), Note,
+			rule(route.Rule{Family: rules.IPv4, Priority: 133, Table: 7, Text: "theirs"}), Note,
 			"has the priority of Sluice's policy rules, 133: theirs", Works,
 		},
 		"a foreign route in Sluice's routing table": {tproxy, nil, func(f *Facts) {
-			f.Routing.Routes = []Route{{
-				Family: rules.IPv4, Table: 133, Default: true, Text: "default via 10.0.0.1",
+			f.Routes = []route.Route{{
+				Family: rules.IPv4, Table: 133, IsDefault: true, Text: "default via 10.0.0.1",
 			}}
 		}, Problem, "has a foreign route: default via 10.0.0.1", Degraded},
 		"::6 is missing": {
@@ -712,15 +713,15 @@ func TestIncompleteListsProveNothingMissing(t *testing.T) {
 // severe findings are not hidden by others.
 func TestSimilarFindingsAreLimited(t *testing.T) {
 	facts := healthy()
-	add := func(n int, r PolicyRule) {
+	add := func(n int, r route.Rule) {
 		for range n {
-			facts.Routing.Rules = append(facts.Routing.Rules, r)
+			facts.PolicyRules = append(facts.PolicyRules, r)
 		}
 	}
-	add(1000, PolicyRule{Family: rules.IPv4, Priority: 9, HasOtherSelectors: true, Text: "from x"})
-	add(13, PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Text: "all"})
+	add(1000, route.Rule{Family: rules.IPv4, Priority: 9, HasOthers: true, Text: "from x"})
+	add(13, route.Rule{Family: rules.IPv4, Priority: 9, Table: 7, Text: "all"})
 	for range 11 {
-		facts.Routing.Routes = append(facts.Routing.Routes, Route{Family: rules.IPv4, Table: 133, Text: "r"})
+		facts.Routes = append(facts.Routes, route.Route{Family: rules.IPv4, Table: 133, Text: "r"})
 	}
 	text := list(Diagnose(facts, typical(rules.ModeTProxy)))
 	for want, n := range map[string]int{
@@ -736,7 +737,7 @@ func TestSimilarFindingsAreLimited(t *testing.T) {
 		t.Errorf("%d findings about routing, want 33:\n%s", lines, text)
 	}
 	facts = healthy()
-	add(11, PolicyRule{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "theirs"})
+	add(11, route.Rule{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "theirs"})
 	if text := list(Diagnose(facts, typical(rules.ModeRedirect))); strings.Count(text, "133: theirs") != 10 ||
 		!strings.Contains(text, "note     routing     and 1 more policy rules like these\n") {
 		t.Errorf("want 10 notes and their number, got\n%s", text)

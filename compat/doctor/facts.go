@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -32,11 +33,13 @@ type Facts struct {
 	Settings    map[string]string
 	SettingsErr error
 
-	Interfaces    []Interface
-	Routing       RoutingFacts
-	InterfacesErr error // of Interfaces and Routing
-	// Interrupted names the lists of Interfaces and Routing that other processes changed during
-	// each attempt to read them, so that they may be incomplete.
+	Interfaces  []Interface
+	PolicyRules []route.Rule
+	// Routes are the routes of all tables except main, local and default.
+	Routes        []route.Route
+	InterfacesErr error // of Interfaces, PolicyRules and Routes
+	// Interrupted names the lists of Interfaces, PolicyRules and Routes that other processes
+	// changed during each attempt to read them, so that they may be incomplete.
 	Interrupted []string
 
 	// Tables are all tables of nf_tables, the newest first, which is the order of chains at equal
@@ -72,36 +75,6 @@ type Interface struct {
 	Name  string
 	Up    bool
 	Addrs []netip.Addr
-}
-
-// RoutingFacts contains the policy rules and routes of a namespace.
-type RoutingFacts struct {
-	Rules []PolicyRule
-	// Routes are the routes of all tables except main, local and default.
-	Routes []Route
-}
-
-// PolicyRule is a policy rule in the terms of the ip command.
-type PolicyRule struct {
-	Family     rules.Family
-	Priority   int
-	Table      uint32
-	Mark, Mask uint32 // Mark is not compared if Mask is 0
-	// HasOtherSelectors reports whether the rule has conditions other than the mark, or an action
-	// other than the lookup of the table.
-	HasOtherSelectors bool
-	// Text is the rule in the syntax of the ip command.
-	Text string
-}
-
-// Route is a route of a table.
-type Route struct {
-	Family  rules.Family
-	Table   uint32
-	Default bool // for all destinations
-	// Local reports whether the route is "local default dev lo", without any further attribute.
-	Local bool
-	Text  string // the route in the syntax of the ip command
 }
 
 // LegacyTable is a table of iptables-legacy.

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -125,25 +126,17 @@ func (f *Facts) readNetwork() error {
 	addrs, addrErr := listObjects(f, "addresses", func() (map[int][]netip.Addr, error) {
 		return route.InterfaceAddresses(nil)
 	})
-	policyRules, ruleErr := listObjects(f, "policy rules", func() ([]route.Rule, error) {
+	var ruleErr, routeErr error
+	f.PolicyRules, ruleErr = listObjects(f, "policy rules", func() ([]route.Rule, error) {
 		return route.Rules(nil)
 	})
-	routes, routeErr := listObjects(f, "routes", func() ([]route.Route, error) {
+	f.Routes, routeErr = listObjects(f, "routes", func() ([]route.Route, error) {
 		return route.Routes(nil, func(index int) string { return linkName(index, links) })
 	})
 	for _, l := range links {
-		f.Interfaces = append(f.Interfaces, interfaceOf(l, addrs))
-	}
-	for _, r := range policyRules {
-		f.Routing.Rules = append(f.Routing.Rules, PolicyRule{
-			Family: r.Family, Priority: r.Priority, Table: r.Table, Mark: r.Mark, Mask: r.Mask,
-			HasOtherSelectors: r.HasOthers, Text: r.Text,
-		})
-	}
-	for _, r := range routes {
-		f.Routing.Routes = append(f.Routing.Routes, Route{
-			Family: r.Family, Table: r.Table, Default: r.IsDefault, Local: r.IsLocalDefault,
-			Text: r.Text,
+		a := l.Attrs()
+		f.Interfaces = append(f.Interfaces, Interface{
+			Name: a.Name, Up: a.Flags&net.FlagUp != 0, Addrs: addrs[a.Index],
 		})
 	}
 	return errors.Join(err, addrErr, ruleErr, routeErr)
@@ -165,12 +158,6 @@ func listObjects[T any](f *Facts, objects string, read func() (T, error)) (T, er
 	return found, nil
 }
 
-func interfaceOf(l netlink.Link, addrs map[int][]netip.Addr) Interface {
-	return Interface{
-		Name: l.Attrs().Name, Up: l.Attrs().Flags&net.FlagUp != 0, Addrs: addrs[l.Attrs().Index],
-	}
-}
-
 // linkName returns the name of the interface with the index. If there is no such interface, it
 // returns ifINDEX, as the ip command does.
 func linkName(index int, links []netlink.Link) string {
@@ -180,4 +167,31 @@ func linkName(index int, links []netlink.Link) string {
 		}
 	}
 	return fmt.Sprintf("if%d", index)
+}
+
+// readLegacyTables returns the existing tables of iptables-legacy and ip6tables-legacy in the
+// thread's namespace. Unlike iptables-legacy-save it does not create tables. The error is the error
+// of listing the tables. The error of reading a table is in the table's Err.
+func readLegacyTables() ([]LegacyTable, error) {
+	ids, listErr := xtables.Tables(nil)
+	var found []LegacyTable
+	for _, id := range ids {
+		t := LegacyTable{Family: id.Family, Name: id.Name}
+		read, err := xtables.Read(nil, id.Family, id.Name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			t.Err = err
+		default:
+			for _, c := range read.Chains {
+				if c.Hook == nil {
+					t.Chains = append(t.Chains, c.Name)
+				}
+				t.Rules += len(c.Rules)
+			}
+		}
+		found = append(found, t)
+	}
+	return found, listErr
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -133,27 +134,27 @@ func TestGatherRouting(t *testing.T) {
 	if f.InterfacesErr != nil {
 		t.Fatal(f.InterfacesErr)
 	}
-	withPriority50 := slices.IndexFunc(f.Routing.Rules, func(r PolicyRule) bool { return r.Priority == 50 })
-	if withPriority50 < 0 || f.Routing.Rules[withPriority50].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
-		t.Errorf("no IPv6 rule with priority 50 and the desired text in %+v", f.Routing.Rules)
+	withPriority50 := slices.IndexFunc(f.PolicyRules, func(r route.Rule) bool { return r.Priority == 50 })
+	if withPriority50 < 0 || f.PolicyRules[withPriority50].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
+		t.Errorf("no IPv6 rule with priority 50 and the desired text in %+v", f.PolicyRules)
 	}
-	local := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool {
-		return r.Table == 133 && r.Family == rules.IPv4 && r.Default && r.Local
+	local := slices.ContainsFunc(f.Routes, func(r route.Route) bool {
+		return r.Table == 133 && r.Family == rules.IPv4 && r.IsDefault && r.IsLocalDefault
 	})
-	other := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool {
-		return r.Table == 500 && r.Family == rules.IPv6 && !r.Default && !r.Local
+	other := slices.ContainsFunc(f.Routes, func(r route.Route) bool {
+		return r.Table == 500 && r.Family == rules.IPv6 && !r.IsDefault && !r.IsLocalDefault
 	})
 	for _, want := range []string{
 		"ip -4 route local default dev lo table 133",
 		"ip -6 route unicast fd01::/16 dev eth0 table 500 metric 1024",
 	} {
-		if !slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Text == want }) {
-			t.Errorf("no route %q in %+v", want, f.Routing.Routes)
+		if !slices.ContainsFunc(f.Routes, func(r route.Route) bool { return r.Text == want }) {
+			t.Errorf("no route %q in %+v", want, f.Routes)
 		}
 	}
 	if !local || !other {
 		t.Errorf("routes %+v, want a local default route in table 133 and another route in table 500",
-			f.Routing.Routes)
+			f.Routes)
 	}
 	r := typical(rules.ModeTProxy)
 	findings := list(Diagnose(f, r))

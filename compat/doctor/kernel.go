@@ -136,8 +136,8 @@ func (d *diagnosis) checkInterfaces() {
 	}
 }
 
-// checkIPv6 reports, if the parameters capture IPv6, that IPv6 is missing or disabled. If the
-// parameters do not capture IPv6, checkIPv6 reports an IPv6 address of the pod.
+// checkIPv6 reports that IPv6 is missing or disabled if the parameters capture it, and an IPv6
+// address of the pod if they do not.
 func (d *diagnosis) checkIPv6() {
 	disabled, exists := d.Settings["net.ipv6.conf.lo.disable_ipv6"]
 	needed := "::6, the proxy's source address for connections to the application,"

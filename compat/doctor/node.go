@@ -138,12 +138,10 @@ func samplePods(h *rules.AmbientHost) (addrs []netip.Addr) {
 // probePacket returns the first packet of a probe at postrouting, with the mark that the rules at
 // output have set.
 func probePacket(h *rules.AmbientHost, pod netip.Addr) rules.Packet {
-	return rules.Packet{
-		Hook: rules.Postrouting, OutInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
-		Mark: h.ProbeMark, Owner: &rules.Owner{UID: h.KubeletUID, GID: h.KubeletUID},
-		Source:      netip.AddrPortFrom(documentationAddr(rules.FamilyOf(pod)), ephemeralPort),
-		Destination: netip.AddrPortFrom(pod, 8080),
-	}
+	p := sentPacket(rules.TCP, rules.Owner{UID: h.KubeletUID, GID: h.KubeletUID},
+		documentationAddr(rules.FamilyOf(pod)), netip.AddrPortFrom(pod, 8080))
+	p.Hook, p.Mark = rules.Postrouting, h.ProbeMark
+	return p
 }
 
 // lastStep returns the last matching rule that is selected, or nil.

@@ -14,13 +14,13 @@ const localTable = 255
 // of the redirection, and repeated policy rules of Istio. If the redirection has no policy rules,
 // checkMarkRules instead reports foreign policy rules with their priority.
 func (d *diagnosis) checkMarkRules() {
-	route := d.markedRoute()
-	mark := route.mark
+	marked := d.markedRoute()
+	mark := marked.mark
 	ruleCount := map[rules.Family]int{} // the number of policy rules like Sluice's
 	found := similarFindings{}
-	for _, r := range d.Routing.Rules {
-		if r.Mark == mark && r.Mask == route.mask && !r.HasOtherSelectors &&
-			r.Table == route.table {
+	for _, r := range d.PolicyRules {
+		if r.Mark == mark && r.Mask == marked.mask && !r.HasOthers &&
+			r.Table == marked.table {
 			ruleCount[r.Family]++
 			continue
 		}
@@ -30,18 +30,18 @@ func (d *diagnosis) checkMarkRules() {
 		matchesMark := r.Mask == 0 || mark&r.Mask == r.Mark
 		// Each namespace has a rule for the local table, with priority 0.
 		isLocal := r.Table == localTable && r.Mask == 0
-		if route.used && matchesMark && !isLater && !isLocal {
+		if marked.used && matchesMark && !isLater && !isLocal {
 			severity, match := Problem, "match"
-			if r.HasOtherSelectors {
+			if r.HasOthers {
 				severity, match = Warning, "may match"
 			}
 			d.addSimilar(found, severity,
-				fmt.Sprintf("packets with %s mark %#x %s another rule first: %s", route.markOwner,
+				fmt.Sprintf("packets with %s mark %#x %s another rule first: %s", marked.markOwner,
 					mark, match, r.Text),
 				fmt.Sprintf("give that rule a higher priority number than %d%s", rules.PolicyPriority,
-					route.alternative))
+					marked.alternative))
 		}
-		if r.Priority == rules.PolicyPriority && !route.used {
+		if r.Priority == rules.PolicyPriority && !marked.used {
 			d.addSimilar(found, Note,
 				fmt.Sprintf("a foreign policy rule has the priority of Sluice's policy rules, %d: %s",
 					r.Priority, r.Text), "")
@@ -89,8 +89,8 @@ func (d *diagnosis) addMore(found similarFindings, objects string) {
 // checkMarkRoutes reports foreign routes in the routing table that delivers marked packets to the
 // local host.
 func (d *diagnosis) checkMarkRoutes() {
-	route := d.markedRoute()
-	if !route.used {
+	marked := d.markedRoute()
+	if !marked.used {
 		return
 	}
 	next := "choose another table with --istio-inbound-tproxy-route-table"
@@ -98,10 +98,10 @@ func (d *diagnosis) checkMarkRoutes() {
 		next = "remove that route: the number of the table is fixed in ambient mode"
 	}
 	found := similarFindings{}
-	for _, r := range d.Routing.Routes {
-		if r.Table == route.table && !r.Local {
+	for _, r := range d.Routes {
+		if r.Table == marked.table && !r.IsLocalDefault {
 			severity := Warning
-			if r.Default {
+			if r.IsDefault {
 				severity = Problem
 			}
 			d.addSimilar(found, severity,

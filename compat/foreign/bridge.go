@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// unknownBridges returns a sentence, or an empty text. It returns a sentence if packets arrive at
-// ports of bridges, traverse the hooks of IP inside the bridge, and are assigned to a transparent
-// listener there: the listener does not receive these packets if the bridge passes them to its own
-// interface. [diff.Bypass] does not evaluate bridges.
+// unknownBridges returns a sentence if packets that arrive at ports of bridges traverse the hooks
+// of IP inside the bridge, and are assigned to a transparent listener there. The listener does not
+// receive these packets if the bridge passes them to its own interface. Otherwise unknownBridges
+// returns "". [diff.Bypass] does not evaluate bridges.
 func unknownBridges(live *compat.Live, desired *rules.Ruleset) string {
 	if !usesTProxy(desired) {
 		return ""
@@ -37,14 +37,19 @@ func unknownBridges(live *compat.Live, desired *rules.Ruleset) string {
 
 // usesTProxy reports whether the ruleset assigns packets to transparent listeners.
 func usesTProxy(rs *rules.Ruleset) bool {
+	return hasAction(rs, func(a rules.Action) bool {
+		switch a.(type) {
+		case rules.TProxy, rules.TProxyDrop:
+			return true
+		}
+		return false
+	})
+}
+
+// hasAction reports whether a rule has an action for which the condition is true.
+func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
 	for _, r := range rs.AllRules() {
-		if slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-			switch a.(type) {
-			case rules.TProxy, rules.TProxyDrop:
-				return true
-			}
-			return false
-		}) {
+		if slices.ContainsFunc(r.Actions, condition) {
 			return true
 		}
 	}

@@ -32,16 +32,16 @@ type Effect struct {
 	// Exhausted is set if the budget was used up, or if the rules could not be read. Another
 	// attempt may succeed.
 	Exhausted bool `json:"exhausted,omitempty"`
-	// LoopbackMissing is set if the only reason in Unknown is that packets to loopback addresses
-	// have other routes than the local ones. This is also so while a runtime removes a sandbox,
-	// because it disables the loopback interface first.
+	// LoopbackMissing is set if the only reason in Unknown is that packets to loopback addresses do
+	// not have their local routes. A runtime that removes a sandbox causes this too, because it
+	// disables the loopback interface first.
 	LoopbackMissing bool `json:"-"`
 	// Bridges is the reason in Unknown about ports of bridges, or empty.
 	Bridges string `json:"-"`
 }
 
-// newEffect returns an effect with the reasons that make the effect on packets unknown, whatever
-// the rules are.
+// newEffect returns an effect with the reasons for an unknown effect that do not result from the
+// evaluation of the rules.
 func newEffect(live *compat.Live, desired *rules.Ruleset) Effect {
 	reasons, delivery := unknownEffects(live, desired), unknownDelivery(live, desired)
 	bridges := unknownBridges(live, desired)

@@ -138,8 +138,8 @@ func inOrder(desired []rules.Table, installed *rules.Table, others []rules.Table
 }
 
 // lastOrderBefore returns the highest order of the chains that have the position of the base and a
-// lower priority, or 0. Only chains of NAT have the same position and different priorities; those
-// with equal orders run by their priorities.
+// lower priority, or 0. Only NAT chains can have the same position and different priorities. NAT
+// chains with equal orders run by priority.
 func lastOrderBefore(base *rules.Base, tables []rules.Table) int {
 	last := 0
 	for _, t := range tables {

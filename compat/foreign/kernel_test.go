@@ -289,8 +289,8 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 	}
 }
 
-// TestLegacyChainsWithSluicesPrefixAreForeign covers rules of iptables-legacy that have the names of
-// Sluice's chains, in a pod with Sluice's table in nf_tables.
+// TestLegacyChainsWithSluicesPrefixAreForeign covers rules of iptables-legacy that have the names
+// of Sluice's chains, in a pod with Sluice's table in nf_tables.
 func TestLegacyChainsWithSluicesPrefixAreForeign(t *testing.T) {
 	for _, row := range []struct {
 		name     string

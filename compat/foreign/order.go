@@ -49,11 +49,19 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 
 // ofFamily returns the ambiguities of the chains that packets of the family traverse.
 func ofFamily(ambiguous []compat.Ambiguity, f rules.Family) []compat.Ambiguity {
+	return withoutChains(ambiguous, func(c rules.ChainRef) bool {
+		return c.Table.Family != f && c.Table.Family != rules.Inet
+	})
+}
+
+// withoutChains removes the excluded chains from the ambiguities, and returns the ambiguities that
+// still have several chains.
+func withoutChains(
+	ambiguous []compat.Ambiguity, isExcluded func(rules.ChainRef) bool,
+) []compat.Ambiguity {
 	var found []compat.Ambiguity
 	for _, a := range ambiguous {
-		a.Chains = slices.DeleteFunc(slices.Clone(a.Chains), func(c rules.ChainRef) bool {
-			return c.Table.Family != f && c.Table.Family != rules.Inet
-		})
+		a.Chains = slices.DeleteFunc(slices.Clone(a.Chains), isExcluded)
 		if len(a.Chains) > 1 {
 			found = append(found, a)
 		}

@@ -8,10 +8,10 @@ import (
 )
 
 // withoutFilters returns the live rules without the rules of the foreign base chains that only
-// accept, drop and count packets. If no packet bypasses the proxy with the result, no packet does
-// with the live rules: such a chain drops a packet, or has no effect on it. withoutFilters also
-// reports whether the result differs from the live rules. It does not change chains of type nat,
-// which affect packets even if they have no rules.
+// accept, drop and count packets. Such a chain drops a packet, or has no effect on it. If no packet
+// bypasses the proxy with the result, none does with the live rules. withoutFilters also reports
+// whether the result differs from the live rules. It does not change chains of type nat, which
+// affect packets even if they have no rules.
 func withoutFilters(live *compat.Live) (compat.Live, bool) {
 	filtered := *live
 	filtered.Ruleset.Tables = slices.Clone(live.Ruleset.Tables)
@@ -33,14 +33,9 @@ func withoutFilters(live *compat.Live) (compat.Live, bool) {
 			}
 		}
 	}
-	filtered.Ambiguous = nil
-	for _, a := range live.Ambiguous {
-		a.Chains = slices.DeleteFunc(slices.Clone(a.Chains),
-			func(c rules.ChainRef) bool { return isFilter[c.Chain.Base] })
-		if len(a.Chains) > 1 {
-			filtered.Ambiguous = append(filtered.Ambiguous, a)
-		}
-	}
+	filtered.Ambiguous = withoutChains(live.Ambiguous, func(c rules.ChainRef) bool {
+		return isFilter[c.Chain.Base]
+	})
 	return filtered, len(isFilter) > 0
 }
 
@@ -105,15 +100,10 @@ func affectedFamilies(live *compat.Live) []rules.Family {
 // masquerades reports whether a rule may translate the source of packets to an address that the
 // kernel selects. The effect then depends on the addresses of the namespace ([diff.Options]).
 func masquerades(live *compat.Live) bool {
-	for _, r := range live.Ruleset.AllRules() {
-		if slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-			u, ok := a.(rules.Unknown)
-			return ok && u.Effect == rules.TranslatesSource
-		}) {
-			return true
-		}
-	}
-	return false
+	return hasAction(&live.Ruleset, func(a rules.Action) bool {
+		u, ok := a.(rules.Unknown)
+		return ok && u.Effect == rules.TranslatesSource
+	})
 }
 
 // installedRules returns Sluice's rules in iptables-legacy with the desired routing, or the desired

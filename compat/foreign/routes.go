@@ -78,8 +78,8 @@ func unknownDelivery(live *compat.Live, desired *rules.Ruleset) []string {
 		"routes may send packets to this address to another host: " + listed(found)}
 }
 
-// isLoopbackMissing reports whether all packets to loopback addresses have other routes than the
-// local ones, and the table local is looked up first.
+// isLoopbackMissing reports whether no packet to a loopback address has its local route, although
+// the kernel looks up the table local first.
 func isLoopbackMissing(live *compat.Live) bool {
 	return len(live.PrecedingLocal) == 0 && len(live.UndeliveredLoopback) > 0 &&
 		!slices.ContainsFunc(live.UndeliveredLoopback, func(d route.Description) bool {
@@ -154,10 +154,10 @@ func reroutingStep(live *compat.Live) *rules.Step {
 }
 
 // mayReroute reports whether the action, in a chain at output, prerouting or postrouting, may make
-// the kernel route the packet or a copy of it again. At output, in a chain of the type route, this
-// is a change of the mark or of a part of the header on which the route depends, and in a chain of
-// the type nat, a change of the destination address. An action with any effect may copy the packet
-// to another host, or queue it to a program that changes it, in any chain.
+// the kernel route the packet or a copy of it again. At output, the kernel routes a packet again if
+// a chain of type route changes its mark or a header field on which the route depends, or if a
+// chain of type nat changes its destination address. In any chain, an action with any effect may
+// copy the packet to another host, or queue it to a program that changes it.
 func mayReroute(base *rules.Base, a rules.Action) bool {
 	if hasAnyEffect(a) {
 		return true

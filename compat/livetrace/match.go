@@ -114,8 +114,8 @@ func Match(
 	return o, true
 }
 
-// isUncompared reports whether the outcome may be based on the step, a report of iptables-legacy,
-// although the step was not compared with a prediction. Policies are never compared.
+// isUncompared reports whether the step is a report of iptables-legacy that was not compared with a
+// prediction, although the outcome may be based on it. Policies are never compared.
 func (o *Observation) isUncompared(s Step) bool {
 	switch {
 	case s.Event.Number == 0:

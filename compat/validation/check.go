@@ -96,9 +96,9 @@ func (r Result) Outcome() Outcome {
 	return Works
 }
 
-// Unchecked returns the kinds of those checks with Proves set that were not done, such as
-// "inbound". If another such check of the kind was done, the suffix " in part" follows: "DNS in
-// part".
+// Unchecked returns the kinds of the checks that were not done, such as "inbound". It considers
+// only checks with Proves set. If another check of the kind was done, the suffix " in part"
+// follows: "DNS in part".
 func (r Result) Unchecked() []string {
 	var kinds []Kind
 	done := map[Kind]bool{}

@@ -83,8 +83,8 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 const eventTime = 10 * time.Second
 
 // receiveOutcome reads events until match reports the wanted outcome for a packet, and returns the
-// text of this packet. Without such a packet it returns the text of the first other packet to which
-// match assigns one, and false.
+// text of this packet. If there is no such packet, it returns false and the first text that match
+// returns for another packet.
 func receiveOutcome(
 	session *trace.Session, match func(trace.Packet) (text string, ok bool),
 ) (text string, ok bool, err error) {

@@ -101,8 +101,8 @@ func TestDefaultsInHelpAreTrue(t *testing.T) {
 }
 
 // sharedNames are pairs of sections that may use the same names, because no command has both
-// sections: the packet of explain and the filter of trace, and the budget of check, diff and explain
-// and the budget of doctor.
+// sections: the packet of explain and the filter of trace, and the budget of check, diff and
+// explain and the budget of doctor.
 var sharedNames = map[section]section{
 	sectionExplain: sectionTrace, sectionBudget: sectionDoctorBudget,
 }

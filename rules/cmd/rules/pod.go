@@ -50,7 +50,8 @@ func (p *parameters) assumePod() {
 	}
 }
 
-// errNoAddress is the error of [system.podAddresses] if the namespace has no such address.
+// errNoAddress is the error of [system.podAddresses] if the namespace has only loopback and
+// link-local addresses.
 var errNoAddress = errors.New("no valid local IP address")
 
 // podAddresses returns the addresses in the namespace that determine whether IPv6 is captured.
