@@ -8,19 +8,21 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 func TestClaims(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
-	c := claimsOf(apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
-	if namespace, name := c.serviceAccount(); namespace != "mesh" || name != "sluice" ||
-		!c.issuedAt().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
+	c := source.ParseToken(
+		apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
+	if namespace, name := serviceAccount(c.Subject); namespace != "mesh" || name != "sluice" ||
+		!c.IssuedAt.Equal(at) || !c.Expiry.Equal(at.Add(time.Hour)) {
 		t.Errorf("claims %+v, want service account mesh/sluice, issued at %s and valid for an hour", c, at)
 	}
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c"} {
-		c := claimsOf(text)
-		if namespace, name := c.serviceAccount(); namespace+name != "" || !c.issuedAt().IsZero() ||
-			!c.expiry().IsZero() {
+		c := source.ParseToken(text)
+		if namespace, name := serviceAccount(c.Subject); namespace+name != "" ||
+			!c.IssuedAt.IsZero() || !c.Expiry.IsZero() {
 			t.Errorf("token %q has claims %+v, want none", text, c)
 		}
 	}
@@ -48,7 +50,7 @@ func FuzzClaims(f *testing.F) {
 	f.Add(apiservertest.JWT("system:serviceaccount:../x", time.Unix(-1, 0), time.Unix(0, 0)))
 	f.Add("a.e30.c")
 	f.Fuzz(func(t *testing.T, text string) {
-		namespace, name := claimsOf(text).serviceAccount()
+		namespace, name := serviceAccount(source.ParseToken(text).Subject)
 		if (namespace == "") != (name == "") || strings.ContainsAny(namespace+name, "/?#%") {
 			t.Errorf("namespace %q, name %q, want both valid or both empty", namespace, name)
 		}

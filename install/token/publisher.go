@@ -230,9 +230,9 @@ func (p *Publisher) publish(
 	p.token, p.content = token, content
 	p.scheduleCheck(forbidden)
 	p.scheduleRenewal(now, origin)
-	c := claimsOf(token)
+	c := source.ParseToken(token)
 	p.setStatus(func(s *Status) {
-		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.issuedAt(), c.expiry()
+		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.IssuedAt, c.Expiry
 		s.Revoked, s.Published = false, s.Published+1
 		s.setProblem(nil, time.Time{})
 		s.setAvailable(forbidden)
@@ -247,9 +247,9 @@ func (p *Publisher) scheduleRenewal(now time.Time, origin Origin) {
 	if !now.After(p.renewAt) {
 		return
 	}
-	c := claimsOf(p.token)
-	lifetime := c.expiry().Sub(c.issuedAt())
-	if origin == Projected || c.expiry().IsZero() || c.issuedAt().IsZero() {
+	c := source.ParseToken(p.token)
+	lifetime := c.Expiry.Sub(c.IssuedAt)
+	if origin == Projected || c.Expiry.IsZero() || c.IssuedAt.IsZero() {
 		lifetime = 2 * requestInterval
 	}
 	p.renewAt = now.Add(shorten(lifetime/2, 4))

@@ -29,7 +29,7 @@ var errNotPermitted = errors.New("requesting a token is not permitted")
 // requestToken requests a token for the service account of the given token. The new token is not
 // bound to a pod, because the plugin needs it when the agent's pod does not exist.
 func (o *Options) requestToken(ctx context.Context, token string) (string, error) {
-	namespace, name := claimsOf(token).serviceAccount()
+	namespace, name := serviceAccount(source.ParseToken(token).Subject)
 	if name == "" {
 		return "", fmt.Errorf("%w: the agent's token does not belong to a service account",
 			errNotPermitted)
@@ -52,6 +52,18 @@ func (o *Options) requestToken(ctx context.Context, token string) (string, error
 	}
 	defer func() { _ = response.Body.Close() }()
 	return readTokenResponse(response)
+}
+
+// serviceAccount returns the namespace and the name of a service account from the subject of its
+// token, or empty strings if the subject is not a service account.
+func serviceAccount(subject string) (namespace, name string) {
+	account, isAccount := strings.CutPrefix(subject, "system:serviceaccount:")
+	namespace, name, hasName := strings.Cut(account, ":")
+	if !isAccount || !hasName || namespace == "" || name == "" ||
+		strings.ContainsAny(account, "/?#%") {
+		return "", ""
+	}
+	return namespace, name
 }
 
 // readTokenResponse reads the response to a request for a token.

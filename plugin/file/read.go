@@ -2,22 +2,27 @@ package file
 
 import (
 	"errors"
+	"fmt"
 	"io"
-	"io/fs"
+	"math"
 	"os"
 	"syscall"
 )
 
-// ErrNotRegular is the error for a directory, a pipe or another special file in place of a regular
-// file.
-var ErrNotRegular = errors.New("not a regular file")
+// ErrNotRegular is wrapped by the error for a directory, a pipe or another special file in place of
+// a regular file.
+var ErrNotRegular = errors.New("is not a regular file")
 
 // ReadRegular reads a regular file. Unlike [os.ReadFile], it does not wait for a writer if the file
-// is a pipe. The error for a file that is not regular wraps [ErrNotRegular].
-func ReadRegular(path string) ([]byte, error) {
+// is a pipe, and does not read a device. The error for a file that is not regular wraps
+// [ErrNotRegular].
+func ReadRegular(path string) ([]byte, error) { return ReadAtMost(path, math.MaxInt64-1) }
+
+// ReadAtMost is like [ReadRegular]. A file of more than maxSize bytes is an error.
+func ReadAtMost(path string, maxSize int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ENXIO) { // a socket, or a device without a driver
-		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+		return nil, fmt.Errorf("%s %w", path, ErrNotRegular)
 	}
 	if err != nil {
 		return nil, err
@@ -28,7 +33,11 @@ func ReadRegular(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrNotRegular}
+		return nil, fmt.Errorf("%s %w", path, ErrNotRegular)
 	}
-	return io.ReadAll(f)
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if int64(len(data)) > maxSize {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxSize)
+	}
+	return data, err
 }

@@ -15,7 +15,12 @@ const maxLinks = 40
 // ResolveIn resolves an absolute path like a process with the root directory root. The result is
 // root or a path below it: absolute symbolic links are resolved below root, and ".." does not leave
 // root. For a missing path the error wraps [fs.ErrNotExist].
-func ResolveIn(root, path string) (string, error) {
+func ResolveIn(root, path string) (string, error) { return Walk(root, path, func(string) {}) }
+
+// Walk is like [ResolveIn], and calls visit with each directory in which a change may change where
+// the path leads: the directory of each symbolic link, and the directory of the end of the path or
+// of the first name that is missing.
+func Walk(root, path string, visit func(dir string)) (string, error) {
 	resolved, remaining := "/", strings.Split(path, "/")
 	for links := 0; len(remaining) > 0; {
 		name := remaining[0]
@@ -29,10 +34,14 @@ func ResolveIn(root, path string) (string, error) {
 		}
 		next := filepath.Join(resolved, name)
 		info, err := os.Lstat(filepath.Join(root, next))
+		isLink := err == nil && info.Mode()&fs.ModeSymlink != 0
+		if err != nil || isLink || len(remaining) == 0 {
+			visit(filepath.Join(root, resolved))
+		}
 		if err != nil {
 			return "", err
 		}
-		if info.Mode()&fs.ModeSymlink == 0 {
+		if !isLink {
 			resolved = next
 			continue
 		}

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // client sends requests to one API server as one user. It is safe for concurrent use.
@@ -21,12 +23,16 @@ type client struct {
 	transport   *http.Transport
 }
 
+// maxFileSize is the maximum size in bytes of a kubeconfig and of the files that it names.
+// Kubernetes limits a Secret or ConfigMap, from which such files come, to 1 MiB.
+const maxFileSize = 1 << 20
+
 // newClient reads a kubeconfig and the files that it names. It does not connect.
 func newClient(o *Options) (*client, error) {
 	if o.Kubeconfig == "" {
 		return nil, errors.New("no kubeconfig is configured")
 	}
-	data, err := readFile(o.Kubeconfig)
+	data, err := file.ReadAtMost(o.Kubeconfig, maxFileSize)
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
@@ -88,14 +94,14 @@ func newTransport(c *cluster, dir string, o *Options) (*http.Transport, error) {
 		TLSClientConfig: trust,
 		// Half of the request timeout, so that a server that does not complete the handshake is
 		// detected earlier than a server that answers slowly.
-		TLSHandshakeTimeout: o.requestTimeout() / 2,
+		TLSHandshakeTimeout: o.RequestTimeout / 2,
 		// A pod is small, and without compression a small answer cannot expand to a large object.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 		IdleConnTimeout:        time.Minute,
 	}
 	if transport.DialContext == nil {
-		transport.DialContext = (&net.Dialer{Timeout: o.requestTimeout() / 2}).DialContext
+		transport.DialContext = (&net.Dialer{Timeout: o.RequestTimeout / 2}).DialContext
 	}
 	if proxy != nil {
 		transport.Proxy = http.ProxyURL(proxy)

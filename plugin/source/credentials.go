@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/tls"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // credentials are the credentials of a user of a kubeconfig. The zero value contains no
@@ -55,7 +55,7 @@ func newCredentials(user *authInfo, dir string) (credentials, error) {
 func (c *credentials) authorize(r *http.Request) (string, error) {
 	token := c.token
 	if c.tokenFile != "" {
-		text, err := readFile(c.tokenFile)
+		text, err := file.ReadAtMost(c.tokenFile, maxFileSize)
 		text = bytes.TrimSpace(text)
 		switch {
 		case err == nil && len(text) > 0:
@@ -84,7 +84,7 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 func (c *credentials) describe(token string) string {
 	switch {
 	case token != "":
-		return "the token" + describeExpiry(tokenExpiry(token))
+		return "the token" + describeExpiry(ParseToken(token).Expiry)
 	case len(c.certificates) > 0:
 		return "the client certificate" + describeExpiry(c.certificates[0].Leaf.NotAfter)
 	default:
@@ -100,33 +100,12 @@ func describeExpiry(at time.Time) string {
 	return " (expired at " + at.UTC().Format(time.RFC3339) + ")"
 }
 
-// tokenExpiry returns the expiry of a token that is a JWT (RFC 7519), such as the token of a
-// service account, or the zero time. It does not verify the token, because the result is only for a
-// message.
-func tokenExpiry(token string) time.Time {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return time.Time{}
-	}
-	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return time.Time{}
-	}
-	var c struct {
-		Expiry int64 `json:"exp"`
-	}
-	if json.Unmarshal(claims, &c) != nil || c.Expiry == 0 {
-		return time.Time{}
-	}
-	return time.Unix(c.Expiry, 0)
-}
-
 // dataOrFile returns the embedded data, or the content of the file, or nothing if there is neither.
-func dataOrFile(data []byte, dir, file string) ([]byte, error) {
-	if len(data) > 0 || file == "" {
+func dataOrFile(data []byte, dir, path string) ([]byte, error) {
+	if len(data) > 0 || path == "" {
 		return data, nil
 	}
-	return readFile(inDir(dir, file))
+	return file.ReadAtMost(inDir(dir, path), maxFileSize)
 }
 
 // inDir returns the path relative to the directory. An empty path stays empty.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/install/notify"
-	"github.com/sluice-mesh/sluice/install/token"
+	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 const (
@@ -212,9 +212,9 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 		return pollInterval, nil // the next request shows whether the new token is valid
 	}
 	earlier := loadExits(m.options.Record)
-	due := latest(renewal(rejected, status.Since).Add(m.options.ReplacementTimeout),
-		earlier.nextAllowed(m.begin))
-	if wait := due.Sub(now); wait > 0 {
+	wait := max(renewal(rejected, status.Since).Add(m.options.ReplacementTimeout).Sub(now),
+		earlier.nextAllowed(m.begin).Sub(now))
+	if wait > 0 {
 		return min(wait, pollInterval), nil
 	}
 	err := fmt.Errorf("%w; it was first rejected at %s, and the kubelet has not replaced it: "+
@@ -249,21 +249,14 @@ func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 // was issued after since, because the clock was set back, counts as issued at since. The result has
 // the monotonic reading of since.
 func renewal(rejected string, since time.Time) time.Time {
-	issued, expiry := token.Validity(rejected)
-	if issued.IsZero() || expiry.IsZero() {
+	claims := source.ParseToken(rejected)
+	if claims.IssuedAt.IsZero() || claims.Expiry.IsZero() {
 		return since.Add(defaultLife * 8 / 10)
 	}
-	lifetime := expiry.Sub(issued)
+	lifetime := claims.Expiry.Sub(claims.IssuedAt)
 	if lifetime > extendedLife {
 		lifetime = defaultLife
 	}
-	age := max(0, since.Sub(issued))
+	age := max(0, since.Sub(claims.IssuedAt))
 	return since.Add(max(0, lifetime*8/10-age))
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
