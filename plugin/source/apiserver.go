@@ -26,19 +26,6 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-func (o *Options) timeout() time.Duration { return positiveOr(o.Timeout, 10*time.Second) }
-
-func (o *Options) requestTimeout() time.Duration {
-	return positiveOr(o.RequestTimeout, 4*time.Second)
-}
-
-func positiveOr(d, fallback time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return fallback
-}
-
 // APIServer is a [Source] that reads from the API server of Kubernetes. It is safe for concurrent
 // use.
 type APIServer struct {
@@ -51,13 +38,24 @@ type APIServer struct {
 // NewAPIServer returns a source that reads its kubeconfig at the first request. It reads the
 // kubeconfig again after Close, and after the API server has refused its credentials in Pod or
 // Namespace. Call Close after use.
-func NewAPIServer(options Options) *APIServer { return &APIServer{options: options} }
+func NewAPIServer(o Options) *APIServer {
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.RequestTimeout <= 0 {
+		o.RequestTimeout = 4 * time.Second
+	}
+	return &APIServer{options: o}
+}
 
 // Close implements [Source].
 func (a *APIServer) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.discardClientLocked()
+	if a.client != nil {
+		a.client.transport.CloseIdleConnections()
+		a.client = nil
+	}
 }
 
 // Pod implements [Source]. It repeats the request until it gets the pod with the UID, or an error
@@ -125,7 +123,7 @@ func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespa
 // can be read.
 func (a *APIServer) Ready(ctx context.Context) error {
 	const impossible = "-"
-	ctx, cancel := context.WithTimeout(ctx, a.options.requestTimeout())
+	ctx, cancel := context.WithTimeout(ctx, a.options.RequestTimeout)
 	defer cancel()
 	c, err := a.connect()
 	if err != nil {
@@ -151,12 +149,4 @@ func (a *APIServer) connect() (*client, error) {
 		a.client = c
 	}
 	return a.client, nil
-}
-
-// discardClientLocked discards the client and its idle connections. The caller holds the mutex.
-func (a *APIServer) discardClientLocked() {
-	if a.client != nil {
-		a.client.transport.CloseIdleConnections()
-		a.client = nil
-	}
 }

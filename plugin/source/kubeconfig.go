@@ -16,28 +16,30 @@ import (
 // kubeconfig contains the used fields of a kubeconfig file
 // (k8s.io/client-go/tools/clientcmd/api/v1).
 type kubeconfig struct {
-	CurrentContext string          `json:"current-context"`
-	Clusters       []namedCluster  `json:"clusters"`
-	Contexts       []namedContext  `json:"contexts"`
-	Users          []namedAuthInfo `json:"users"`
+	CurrentContext string  `json:"current-context"`
+	Clusters       []entry `json:"clusters"`
+	Contexts       []entry `json:"contexts"`
+	Users          []entry `json:"users"`
 }
 
-type namedCluster struct {
+// An entry is a named cluster, context or user. Only the field of its list is set.
+type entry struct {
 	Name    string  `json:"name"`
 	Cluster cluster `json:"cluster"`
-}
-
-type namedContext struct {
-	Name    string `json:"name"`
 	Context struct {
 		Cluster string `json:"cluster"`
 		User    string `json:"user"`
 	} `json:"context"`
+	User authInfo `json:"user"`
 }
 
-type namedAuthInfo struct {
-	Name string   `json:"name"`
-	User authInfo `json:"user"`
+// find returns the first entry with the name, or nil.
+func find(entries []entry, name string) *entry {
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &entries[i]
 }
 
 // cluster contains the address of the API server, and the parameters to authenticate the server.
@@ -83,25 +85,22 @@ func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	if k.CurrentContext == "" {
 		return cluster{}, authInfo{}, errors.New("it has no current-context")
 	}
-	context := slices.IndexFunc(k.Contexts, func(c namedContext) bool {
-		return c.Name == k.CurrentContext
-	})
-	if context < 0 {
+	current := find(k.Contexts, k.CurrentContext)
+	if current == nil {
 		return cluster{}, authInfo{}, fmt.Errorf("its current-context %q is not among its contexts",
 			k.CurrentContext)
 	}
-	names := k.Contexts[context].Context
-	c := slices.IndexFunc(k.Clusters, func(c namedCluster) bool { return c.Name == names.Cluster })
-	if c < 0 {
+	c := find(k.Clusters, current.Context.Cluster)
+	if c == nil {
 		return cluster{}, authInfo{}, fmt.Errorf(
-			"it has no cluster %q, which its current-context names", names.Cluster)
+			"it has no cluster %q, which its current-context names", current.Context.Cluster)
 	}
-	u := slices.IndexFunc(k.Users, func(u namedAuthInfo) bool { return u.Name == names.User })
-	if u < 0 {
+	u := find(k.Users, current.Context.User)
+	if u == nil {
 		return cluster{}, authInfo{}, fmt.Errorf(
-			"it has no user %q, which its current-context names", names.User)
+			"it has no user %q, which its current-context names", current.Context.User)
 	}
-	return k.Clusters[c].Cluster, k.Users[u].User, nil
+	return c.Cluster, u.User, nil
 }
 
 // withoutSecrets describes an error of a parser by location and type only. The text of the error

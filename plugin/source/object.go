@@ -21,10 +21,8 @@ const maxObject = 8 << 20
 func readObject(answer *http.Response) ([]byte, *requestError) {
 	if mediaType, _, _ := mime.ParseMediaType(
 		answer.Header.Get("Content-Type")); mediaType != "application/json" {
-		const format = "its answer has content type %s, not application/json"
-		return nil, &requestError{
-			kind: Unavailable, err: fmt.Errorf(format, shortQuote(mediaType)),
-		}
+		return nil, unavailable("its answer has content type %s, not application/json",
+			shortQuote(mediaType))
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxObject+1))
 	switch {
@@ -38,9 +36,7 @@ func readObject(answer *http.Response) ([]byte, *requestError) {
 			kind: Unavailable, timedOut: true, err: errors.New("no complete answer"),
 		}
 	case err != nil:
-		return nil, &requestError{
-			kind: Unavailable, err: fmt.Errorf("its answer is incomplete: %w", err),
-		}
+		return nil, unavailable("its answer is incomplete: %w", err)
 	}
 	return body, nil
 }
@@ -54,14 +50,11 @@ type object struct {
 // decode decodes an answer and checks its kind. answer is a pointer to the struct that embeds o.
 func (o *object) decode(body []byte, answer any, kind string) *requestError {
 	if err := json.Unmarshal(body, answer); err != nil {
-		return &requestError{
-			kind: Unavailable, err: fmt.Errorf("its answer is not a %s: %w", kind, err),
-		}
+		return unavailable("its answer is not a %s: %w", kind, err)
 	}
 	if o.Kind != kind || o.APIVersion != "v1" {
-		err := fmt.Errorf("its answer is kind %s of %s, not kind %s of v1", shortQuote(o.Kind),
+		return unavailable("its answer is kind %s of %s, not kind %s of v1", shortQuote(o.Kind),
 			shortQuote(o.APIVersion), kind)
-		return &requestError{kind: Unavailable, err: err}
 	}
 	return nil
 }
@@ -72,7 +65,6 @@ func checkName(m *decide.Metadata, namespace, name string) *requestError {
 	if m.Namespace == namespace && m.Name == name {
 		return nil
 	}
-	err := fmt.Errorf("its answer is the object %s in namespace %s", shortQuote(m.Name),
+	return unavailable("its answer is the object %s in namespace %s", shortQuote(m.Name),
 		shortQuote(m.Namespace))
-	return &requestError{kind: Unavailable, err: err}
 }

@@ -31,6 +31,11 @@ type requestError struct {
 	retryAfter time.Duration
 }
 
+// unavailable returns an error of the kind [Unavailable] after which the request is repeated.
+func unavailable(format string, args ...any) *requestError {
+	return &requestError{kind: Unavailable, err: fmt.Errorf(format, args...)}
+}
+
 // transportError describes a request without an answer.
 func (c *client) transportError(err error) *requestError {
 	var certificate *tls.CertificateVerificationError
@@ -45,13 +50,10 @@ func (c *client) transportError(err error) *requestError {
 	case errors.As(err, &connection) && connection.Op == "dial" && connection.Timeout():
 		return &requestError{kind: Unavailable, timedOut: true, err: errors.New("no connection")}
 	case errors.As(err, &connection) && connection.Op == "dial":
-		return &requestError{kind: Unavailable, err: err}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &requestError{kind: Unavailable, timedOut: true, err: errors.New("no answer")}
 	case errors.Is(err, io.EOF):
-		return &requestError{
-			kind: Unavailable, err: errors.New("it closed the connection without an answer"),
-		}
+		return unavailable("it closed the connection without an answer")
 	}
 	return &requestError{kind: Unavailable, err: err}
 }

@@ -22,7 +22,7 @@ func (a *APIServer) getWithRetry(
 		return WithKind(Misconfigured, fmt.Errorf("%s: %w", subject, err))
 	}
 	start := time.Now()
-	budgetCtx, cancel := context.WithTimeout(ctx, a.options.timeout())
+	budgetCtx, cancel := context.WithTimeout(ctx, a.options.Timeout)
 	defer cancel()
 	var last *requestError
 	for attempts := 1; ; attempts++ {
@@ -47,7 +47,7 @@ func (a *APIServer) getWithRetry(
 func (a *APIServer) attempt(
 	ctx context.Context, c *client, p path, accept func(body []byte) *requestError,
 ) *requestError {
-	ctx, cancel := context.WithTimeout(ctx, a.options.requestTimeout())
+	ctx, cancel := context.WithTimeout(ctx, a.options.RequestTimeout)
 	defer cancel()
 	body, failure := c.get(ctx, p)
 	if failure != nil {
@@ -78,7 +78,8 @@ func (a *APIServer) discardClient(c *client) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.client == c {
-		a.discardClientLocked()
+		c.transport.CloseIdleConnections()
+		a.client = nil
 	}
 }
 
