@@ -29,7 +29,7 @@ func TestRequestsAreAnswered(t *testing.T) {
 	if err != nil || namespace.Metadata.Labels["a"] != "b" {
 		t.Errorf("namespace %v, error %v, want the label a=b", namespace, err)
 	}
-	if p, err := c.Policy(t.Context()); err != nil || string(p) != string(policy()) {
+	if p, err := env.requestPolicy(t); err != nil || p != string(policy()) {
 		t.Errorf("policy %s, error %v, want %s", p, err, policy())
 	}
 	if err := c.Ready(t.Context()); err != nil {
@@ -45,10 +45,17 @@ func TestRequestsAreAnswered(t *testing.T) {
 }
 
 func TestPolicyIsOptional(t *testing.T) {
-	if p, err := start(t, socket(t),
-		serve.Options{Objects: echo}).client().Policy(t.Context()); err != nil || p != nil {
-		t.Errorf("policy %s, error %v, want neither", p, err)
+	if p, err := start(t, socket(t), serve.Options{Objects: echo}).requestPolicy(t); err != nil || p != "{}" {
+		t.Errorf("policy %s, error %v, want an empty object", p, err)
 	}
+}
+
+// requestPolicy requests the configuration for the plugin.
+func (env *testEnv) requestPolicy(t *testing.T) (string, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	body, err := agent.Caller{Socket: env.path}.Query(ctx, agent.Request{Verb: agent.GetPolicy})
+	return string(body), err
 }
 
 // TestErrorsAreAnswered checks that each kind of error is returned to the plugin, and counted.

@@ -63,6 +63,24 @@ func (c Caller) query(ctx context.Context, r Request, ancillary []byte) ([]byte,
 	return body, nil
 }
 
+// decode decodes the body of an answer into a value whose type the description names, and validates
+// it. err is the error of the query.
+func decode[T interface{ Validate() error }](
+	value T, body []byte, err error, description string,
+) (T, error) {
+	var none T
+	if err != nil {
+		return none, err
+	}
+	if json.Unmarshal(body, value) != nil {
+		return none, errors.New("its answer is not " + description)
+	}
+	if err := value.Validate(); err != nil {
+		return none, fmt.Errorf("its answer is wrong: %w", err)
+	}
+	return value, nil
+}
+
 // Send sends a request that the agent does not answer. If Send returns no error, the request was
 // sent, but the agent may not have received it. The context must have a deadline.
 func (c Caller) Send(ctx context.Context, r Request) error {
@@ -77,20 +95,11 @@ func (c Caller) Send(ctx context.Context, r Request) error {
 // if the node has no such pod.
 func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, error) {
 	body, err := c.Query(ctx, Request{Verb: AskLocate, Namespace: namespace, Name: name})
-	if err != nil {
-		return nil, err
-	}
-	found := new(Location)
-	if json.Unmarshal(body, found) != nil {
-		return nil, errors.New("its answer is not a location")
-	}
-	if found.Namespace != namespace || found.Name != name {
+	found, err := decode(new(Location), body, err, "a location")
+	if err == nil && (found.Namespace != namespace || found.Name != name) {
 		return nil, errors.New("its answer is about another pod")
 	}
-	if err := found.Validate(); err != nil {
-		return nil, fmt.Errorf("its answer is wrong: %w", err)
-	}
-	return found, nil
+	return found, err
 }
 
 // send connects, verifies the owner of the socket, and sends a request with ancillary data.

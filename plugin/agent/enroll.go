@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -49,10 +48,7 @@ func (e *Enrollment) Validate() error {
 		faults = append(faults, fmt.Errorf("backend: %q is neither nft nor legacy",
 			text.Truncate(e.Backend, maxTextBytes)))
 	}
-	if err := e.Ambient.Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("ambient: %w", err))
-	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, inField("ambient", e.Ambient.Validate()))...)
 }
 
 // Enroll asks the agent to enroll a pod in ambient mode. netns is a descriptor of the pod's network
@@ -64,15 +60,5 @@ func (c Caller) Enroll(
 	body, err := c.query(ctx, Request{
 		Verb: AskEnroll, Namespace: namespace, Name: name, UID: uid, Addresses: addresses,
 	}, unix.UnixRights(netns))
-	if err != nil {
-		return nil, err
-	}
-	e := new(Enrollment)
-	if json.Unmarshal(body, e) != nil {
-		return nil, errors.New("its answer is not an enrollment")
-	}
-	if err := e.Validate(); err != nil {
-		return nil, fmt.Errorf("its answer is wrong: %w", err)
-	}
-	return e, nil
+	return decode(new(Enrollment), body, err, "an enrollment")
 }

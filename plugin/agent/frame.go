@@ -22,6 +22,14 @@ const headLength = 4
 // errTooLong is wrapped by the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
+// checkLength returns an error if a frame is longer than limit bytes.
+func checkLength(length uint64, limit int) error {
+	if length > uint64(limit) {
+		return fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", length, errTooLong, limit)
+	}
+	return nil
+}
+
 // ReadFrame reads a frame and returns its content. Content of more than limit bytes is an error.
 // Before the content has arrived, ReadFrame allocates at most 32 KiB. If the stream ends before the
 // first byte, the error is [io.EOF]; if the stream ends later, the error is [io.ErrUnexpectedEOF].
@@ -31,9 +39,8 @@ func ReadFrame(r io.Reader, limit int) ([]byte, error) {
 		return nil, err
 	}
 	length := binary.BigEndian.Uint32(head[:])
-	if uint64(length) > uint64(limit) {
-		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", length,
-			errTooLong, limit)
+	if err := checkLength(uint64(length), limit); err != nil {
+		return nil, err
 	}
 	// The length is untrusted: before data has arrived, allocate only what most pods need.
 	const initialSize = 32 << 10
@@ -75,9 +82,8 @@ func AppendJSON(b []byte, value any, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(content) > limit {
-		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", len(content),
-			errTooLong, limit)
+	if err := checkLength(uint64(len(content)), limit); err != nil {
+		return nil, err
 	}
 	return AppendFrame(b, content), nil
 }

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -27,12 +25,7 @@ func (h *HostRules) Validate() error {
 	if h.NetNS == "" {
 		faults = append(faults, errors.New("there is no network namespace"))
 	}
-	if err := h.Parameters.Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("parameters: %w", err))
-	}
-	if err := checkBackend(h.Backend); err != nil {
-		faults = append(faults, err)
-	}
+	faults = append(faults, inField("parameters", h.Parameters.Validate()), checkBackend(h.Backend))
 	return errors.Join(faults...)
 }
 
@@ -40,15 +33,5 @@ func (h *HostRules) Validate() error {
 // mode is disabled, and unavailable if the agent does not know the node's pods yet.
 func (c Caller) Host(ctx context.Context) (*HostRules, error) {
 	body, err := c.Query(ctx, Request{Verb: GetHost})
-	if err != nil {
-		return nil, err
-	}
-	found := new(HostRules)
-	if json.Unmarshal(body, found) != nil {
-		return nil, errors.New("its answer contains no rules of a node")
-	}
-	if err := found.Validate(); err != nil {
-		return nil, fmt.Errorf("its answer is wrong: %w", err)
-	}
-	return found, nil
+	return decode(new(HostRules), body, err, "the rules of a node")
 }

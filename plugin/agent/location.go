@@ -56,19 +56,20 @@ func (l *Location) Validate() error {
 			fmt.Errorf("decision: %s does not match the parameters: redirect needs redirect, "+
 				"ambient needs ambient, and skip neither", l.Decision))
 	case l.Redirect != nil:
-		if err := l.Redirect.Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("redirect: %w", err))
-		}
+		faults = append(faults, inField("redirect", l.Redirect.Validate()))
 	}
 	if l.Ambient != nil {
-		if err := l.Ambient.Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("ambient: %w", err))
-		}
+		faults = append(faults, inField("ambient", l.Ambient.Validate()))
 	}
-	if err := checkBackend(l.Backend); err != nil {
-		faults = append(faults, err)
+	return errors.Join(append(faults, checkBackend(l.Backend))...)
+}
+
+// inField adds the name of the field to an error that is not nil.
+func inField(name string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return errors.Join(faults...)
+	return nil
 }
 
 // checkBackend returns an error unless the name is empty, nft or legacy.

@@ -90,20 +90,6 @@ func (c *Client) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Policy returns the agent's current configuration for the plugin, which may be newer than the
-// configuration that the runtime has read. The result is an object with fields of package config,
-// or nil if the agent returns no fields.
-func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
-	var policy map[string]json.RawMessage
-	if err := c.request(ctx, agent.Request{Verb: agent.GetPolicy}, &policy); err != nil {
-		return nil, fmt.Errorf("policy: node agent: %w", err)
-	}
-	if len(policy) == 0 {
-		return nil, nil
-	}
-	return json.Marshal(policy)
-}
-
 // request sends a query and decodes the body of the answer into target, unless target is nil.
 func (c *Client) request(ctx context.Context, r agent.Request, target any) error {
 	if c.timedOut.Load() {

@@ -143,7 +143,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestNamespacePolicyAndReady(t *testing.T) {
+func TestNamespaceAndReady(t *testing.T) {
 	client := func(answer []byte) *client.Client {
 		return newClient(agenttest.Listen(t, agenttest.Reply(t, answer)))
 	}
@@ -155,17 +155,6 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 	_, err = client(agenttest.Frames(`{"version":1}`,
 		`{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
 	checkText(t, err, "namespace default: node agent: its answer is about another namespace")
-	policy, err := client(agenttest.Frames(`{"version":1}`,
-		`{"unreadable_pods":"skip"}`)).Policy(t.Context())
-	if err != nil || string(policy) != `{"unreadable_pods":"skip"}` {
-		t.Errorf("policy %s, error %v, want the agent's policy", policy, err)
-	}
-	if policy, err := client(agenttest.Frames(`{"version":1}`,
-		`{}`)).Policy(t.Context()); err != nil || policy != nil {
-		t.Errorf("policy %s, error %v, want nil for an empty object", policy, err)
-	}
-	_, err = client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Policy(t.Context())
-	checkText(t, err, "policy: node agent: hm")
 	if err := client(agenttest.Frames(`{"version":1}`, ``)).Ready(t.Context()); err != nil {
 		t.Errorf("Ready: %v", err)
 	}
