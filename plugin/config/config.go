@@ -121,35 +121,27 @@ func parse(data []byte) (*Config, error) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return c, fmt.Errorf("decode the network configuration: %w", err)
 	}
-	c.setCNIFields(&f)
-	if _, isPresent := fields["cni.dev/valid-attachments"]; isPresent && f.ValidAttachments == nil {
-		c.ValidAttachments = []types.GCAttachment{} // libcni writes an empty list as null
-	}
-	if faults = append(c.checkCNIFields(), faults...); len(faults) > 0 {
-		return c, faults
-	}
-	return c, nil
-}
-
-// setCNIFields sets the fields that CNI defines.
-func (c *Config) setCNIFields(f *cniFields) {
 	c.CNIVersion, c.Network, c.ValidAttachments = f.CNIVersion, f.Name, f.ValidAttachments
 	if string(f.PrevResult) != "null" {
 		c.PrevResult = f.PrevResult
 	}
-	c.Annotations = annotations(f.RuntimeConfig)
-}
-
-// checkCNIFields returns the faults of the fields that CNI defines.
-func (c *Config) checkCNIFields() rules.Faults {
-	var faults rules.Faults
+	// Ignore malformed annotations: the plugin needs annotations only to avoid a request for the pod.
+	if json.Unmarshal(f.RuntimeConfig[annotationsCapability], &c.Annotations) != nil {
+		c.Annotations = nil
+	}
+	if _, isPresent := fields["cni.dev/valid-attachments"]; isPresent && f.ValidAttachments == nil {
+		c.ValidAttachments = []types.GCAttachment{} // libcni writes an empty list as null
+	}
 	if !slices.Contains(Versions(), c.CNIVersion) {
-		faults = append(faults, rules.Fault{
+		faults = slices.Insert(faults, 0, rules.Fault{
 			Field: "cniVersion", Value: shortValue(strconv.Quote(c.CNIVersion)),
 			Allowed: strings.Join(Versions(), ", "),
 		})
 	}
-	return faults
+	if len(faults) > 0 {
+		return c, faults
+	}
+	return c, nil
 }
 
 // set sets the given fields of the plugin, and the defaults that depend on other fields.
@@ -168,14 +160,4 @@ func (c *Config) set(fields map[string]json.RawMessage) rules.Faults {
 		c.APITryTimeout = c.APIBudget
 	}
 	return faults
-}
-
-// annotations returns the annotations of the pod. It ignores malformed annotations, because the
-// plugin needs them only to avoid a request for the pod.
-func annotations(runtime map[string]json.RawMessage) map[string]string {
-	var found map[string]string
-	if json.Unmarshal(runtime[annotationsCapability], &found) != nil {
-		return nil
-	}
-	return found
 }

@@ -114,6 +114,11 @@ func TestParse(t *testing.T) {
 			`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":["a"]}`, func(*config.Config) {},
 		},
 		{
+			"one annotation of another type",
+			`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b","c":1}}`,
+			func(*config.Config) {},
+		},
+		{
 			"no valid attachments", `"cni.dev/valid-attachments":null`,
 			func(c *config.Config) { c.ValidAttachments = []types.GCAttachment{} },
 		},

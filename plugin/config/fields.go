@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/parameter"
@@ -129,7 +130,7 @@ func Fields() []Field {
 		{
 			"unreadable_pods", "fail or skip", string(Fail),
 			"what ADD does if the pod cannot be read: fail, or skip redirection",
-			setPolicy,
+			policy(func(c *Config) *Policy { return &c.UnreadablePods }),
 		},
 		{
 			"api_budget", durationWant, "10s",
@@ -161,10 +162,12 @@ func Fields() []Field {
 		}),
 		{
 			"log_level", levelWant, "info",
-			"the field plugin_log_level of early versions of istio-cni", setLevel,
+			"the field plugin_log_level of early versions of istio-cni",
+			level(func(c *Config) *options.Level { return &c.Log.Level }),
 		},
 		{
-			"plugin_log_level", levelWant, "info", "minimum log level", setLevel,
+			"plugin_log_level", levelWant, "info", "minimum log level",
+			level(func(c *Config) *options.Level { return &c.Log.Level }),
 		},
 		{
 			logFileField, "an absolute path, or empty for none", "cni_agent_run_dir/" + logFile,

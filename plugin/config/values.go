@@ -56,15 +56,16 @@ func decode[T any](raw json.RawMessage) (value T, wrong []string) {
 	return value, []string{string(raw)}
 }
 
-// allowedString returns a setter of a string for which isAllowed returns true. An empty string
-// counts as missing.
-func allowedString[T ~string](field func(*Config) *T, isAllowed func(string) bool) setter {
+// parsed returns a setter of a value that parse derives from a string. parse returns false if the
+// string is not allowed. An empty string counts as missing.
+func parsed[T any](field func(*Config) *T, parse func(string) (T, bool)) setter {
 	return func(c *Config, raw json.RawMessage) []string {
-		value, wrong := decode[T](raw)
-		if wrong != nil || value == "" {
+		text, wrong := decode[string](raw)
+		if wrong != nil || text == "" {
 			return wrong
 		}
-		if !isAllowed(string(value)) {
+		value, ok := parse(text)
+		if !ok {
 			return []string{string(raw)}
 		}
 		*field(c) = value
@@ -73,9 +74,11 @@ func allowedString[T ~string](field func(*Config) *T, isAllowed func(string) boo
 }
 
 // path returns a setter of an absolute path.
-func path(field func(*Config) *string) setter { return allowedString(field, isPath) }
-
-func isPath(value string) bool { return filepath.IsAbs(value) && !strings.ContainsRune(value, 0) }
+func path(field func(*Config) *string) setter {
+	return parsed(field, func(text string) (string, bool) {
+		return text, filepath.IsAbs(text) && !strings.ContainsRune(text, 0)
+	})
+}
 
 // setLogFile sets the path of the log file. Unlike for other paths, an empty string does not count
 // as missing: it disables the file.
@@ -85,7 +88,9 @@ func setLogFile(c *Config, raw json.RawMessage) []string {
 }
 
 // name returns a setter of a Kubernetes name.
-func name(field func(*Config) *string) setter { return allowedString(field, isName) }
+func name(field func(*Config) *string) setter {
+	return parsed(field, func(text string) (string, bool) { return text, isName(text) })
+}
 
 // names returns a setter of a list of Kubernetes names.
 func names(field func(*Config) *[]string) setter {
@@ -120,11 +125,11 @@ func isName(value string) bool {
 	return value != "" && len(value) <= 63
 }
 
-// setPolicy sets the policy for pods that cannot be read. An empty string counts as missing.
-func setPolicy(c *Config, raw json.RawMessage) []string {
-	return allowedString(func(c *Config) *Policy { return &c.UnreadablePods }, func(value string) bool {
-		return value == string(Fail) || value == string(Skip)
-	})(c, raw)
+// policy returns a setter of the policy for pods that cannot be read.
+func policy(field func(*Config) *Policy) setter {
+	return parsed(field, func(text string) (Policy, bool) {
+		return Policy(text), text == string(Fail) || text == string(Skip)
+	})
 }
 
 // duration returns a setter of a duration from minDuration to maxDuration.
@@ -201,21 +206,12 @@ func boolean(field func(*Config) *bool) setter {
 	}
 }
 
-// address returns a setter of an address for which isAllowed returns true. An empty string counts
-// as missing.
+// address returns a setter of an address for which isAllowed returns true.
 func address(isAllowed func(netip.Addr) bool, field func(*Config) *netip.Addr) setter {
-	return func(c *Config, raw json.RawMessage) []string {
-		value, wrong := decode[string](raw)
-		if wrong != nil || value == "" {
-			return wrong
-		}
-		a, err := netip.ParseAddr(value)
-		if err != nil || !isAllowed(a) {
-			return []string{string(raw)}
-		}
-		*field(c) = a
-		return nil
-	}
+	return parsed(field, func(text string) (netip.Addr, bool) {
+		a, err := netip.ParseAddr(text)
+		return a, err == nil && isAllowed(a)
+	})
 }
 
 // fromParameter returns the field for a parameter of package parameter. A value is a Boolean, a
@@ -257,16 +253,10 @@ func valueTexts(p *parameter.Parameter, raw json.RawMessage) (texts, wrong []str
 	return []string{value}, wrong
 }
 
-// setLevel sets the log level. An empty string counts as missing.
-func setLevel(c *Config, raw json.RawMessage) []string {
-	value, wrong := decode[string](raw)
-	if wrong != nil || value == "" {
-		return wrong
-	}
-	level, err := options.ParseLevel(value)
-	if err != nil {
-		return []string{string(raw)}
-	}
-	c.Log.Level = level
-	return nil
+// level returns a setter of the log level.
+func level(field func(*Config) *options.Level) setter {
+	return parsed(field, func(text string) (options.Level, bool) {
+		parsed, err := options.ParseLevel(text)
+		return parsed, err == nil
+	})
 }

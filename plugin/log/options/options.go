@@ -2,6 +2,7 @@ package options
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -39,19 +40,9 @@ const LevelWant = "debug, info, warn, error, fatal or none"
 
 // ParseLevel parses the name of a level, in upper or lower case. It accepts Istio's names.
 func ParseLevel(text string) (Level, error) {
-	switch strings.ToLower(text) {
-	case "debug":
-		return Debug, nil
-	case "info":
-		return Info, nil
-	case "warn":
-		return Warn, nil
-	case "error":
-		return Error, nil
-	case "fatal":
-		return Fatal, nil
-	case "none":
-		return None, nil
+	i := slices.Index(LevelNames(), strings.ToLower(text))
+	if i < 0 {
+		return 0, fmt.Errorf("%q is not a level: want %s", text, LevelWant)
 	}
-	return 0, fmt.Errorf("%q is not a level: want %s", text, LevelWant)
+	return []Level{Debug, Info, Warn, Error, Fatal, None}[i], nil
 }
