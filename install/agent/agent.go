@@ -135,7 +135,7 @@ func New(o Options) (*Agent, error) {
 	a.options.Runnables = slices.Concat(o.Runnables, a.ownRunnables())
 	s := NodeSettings(v, element, o.Noop)
 	s.ReadyToInsert = a.checkInsertable
-	if a.node, err = node.New(s, node.Options{}); err != nil {
+	if a.node, err = node.New(s); err != nil {
 		return nil, err
 	}
 	a.heartbeat = heartbeat.New(a.loops()...)

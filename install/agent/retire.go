@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // UninstallReserve returns the time that the agent needs between SIGTERM and its end in addition to
@@ -65,7 +64,7 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	if err != nil {
 		return err
 	}
-	n, err := node.New(NodeSettings(v, element, noop), node.Options{})
+	n, err := node.New(NodeSettings(v, element, noop))
 	if err != nil {
 		return err
 	}
@@ -120,17 +119,10 @@ func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *za
 // removeAccess removes the kubeconfig and the socket of the plugin. The plugin must have been
 // uninstalled, and the agent's server must have stopped, because it would create its socket again.
 func removeAccess(v settings.Values, kubeconfig string) error {
-	err := errors.Join(listen.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))),
-		removeFile(kubeconfig))
+	_, err := file.Remove(kubeconfig)
+	err = errors.Join(listen.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))), err)
 	if err != nil {
 		return fmt.Errorf("uninstall: %w", err)
-	}
-	return nil
-}
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	return nil
 }

@@ -27,18 +27,22 @@ func FromSinglePlugin(data []byte) (*List, error) {
 	if !supportsChains(cniVersion) {
 		cniVersion = chainedVersion
 	}
-	name, err := json.Marshal(conf.Network.Name)
-	if err != nil {
-		return nil, err
-	}
-	quotedVersion, err := json.Marshal(cniVersion)
-	if err != nil {
-		return nil, err
-	}
-	list := slices.Concat([]byte("{\n  \"cniVersion\": "), quotedVersion,
-		[]byte(",\n  \"name\": "), name,
-		[]byte(",\n  \"plugins\": [\n"), bytes.TrimSpace(data), []byte("\n  ]\n}\n"))
-	return Parse(list)
+	const format = `{
+  "cniVersion": %s,
+  "name": %s,
+  "plugins": [
+%s
+  ]
+}
+`
+	return Parse(fmt.Appendf(nil, format, quote(cniVersion), quote(conf.Network.Name),
+		bytes.TrimSpace(data)))
+}
+
+// quote returns a string in JSON.
+func quote(text string) string {
+	quoted, _ := json.Marshal(text) // the encoding of a string cannot fail
+	return string(quoted)
 }
 
 // maxDashes limits the names that ListName tries.
@@ -88,18 +92,11 @@ func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, er
 	}
 	inner := bytes.TrimSpace(bytes.TrimSpace(element)[1:])
 	members := []byte("{")
-	for _, m := range []struct {
-		key, value string
-		present    bool
-	}{{"cniVersion", cniVersion, fields.CNIVersion != nil}, {"name", network, fields.Name != nil}} {
-		if m.present {
-			continue
-		}
-		quoted, err := json.Marshal(m.value)
-		if err != nil {
-			return nil, err
-		}
-		members = append(members, fmt.Sprintf("%q: %s, ", m.key, quoted)...)
+	if fields.CNIVersion == nil {
+		members = fmt.Appendf(members, `"cniVersion": %s, `, quote(cniVersion))
+	}
+	if fields.Name == nil {
+		members = fmt.Appendf(members, `"name": %s, `, quote(network))
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, append(members, inner...), "", "  "); err != nil {

@@ -64,7 +64,7 @@ func TestStatusTellsWhenTheChainWasComplete(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	now := start
 	tn.settings.ReadyToInsert = func() error { now = now.Add(10 * time.Second); return nil }
-	s := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }}).Reconcile(t.Context())
+	s := tn.nodeAt(tn.settings, func() time.Time { return now }).Reconcile(t.Context())
 	tn.mustBeInstalled(s)
 	if !s.At.Equal(start) || !s.Done.Equal(start.Add(10*time.Second)) || s.Unread {
 		t.Errorf("at %v, done %v, unread %t; want %v, 10 s later and false", s.At, s.Done, s.Unread, start)

@@ -214,7 +214,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	reconcileAfter := func(after time.Duration) node.Status {
 		now = now.Add(after)
 		return n.Reconcile(t.Context())

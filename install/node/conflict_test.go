@@ -137,7 +137,7 @@ func TestConflictingWriterIsReportedFromTheThirdRewrite(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	reconcile := func() node.Status { return n.Reconcile(t.Context()) }
 	rewrite := func(after time.Duration) node.Status {
 		now = now.Add(after)
@@ -170,7 +170,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 			tn := newTestNode(t)
 			tn.put("conf/10-a.conflist", list("calico"))
 			now := time.Unix(1_000_000, 0)
-			n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+			n := tn.nodeAt(tn.settings, func() time.Time { return now })
 			n.Reconcile(t.Context())
 			rewrite := func(after time.Duration) node.Status {
 				now = now.Add(after)
@@ -214,7 +214,7 @@ func TestRareRewritesAreNotAConflict(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	n.Reconcile(t.Context())
 	for range 6 {
 		now = now.Add(15 * time.Minute)
@@ -233,7 +233,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	before := tn.filesToRestore()
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	restoreElement := func() bool {
 		l, err := chain.Parse([]byte(tn.read("conf/10-a.conflist")))
 		tn.must(err)
@@ -306,7 +306,7 @@ func TestForeignPluginThatIsKeptLastIsTolerated(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	status := n.Reconcile(t.Context())
 	for range 10 {
 		tn.appendPlugin("conf/10-a.conflist", "linkerd-cni")
@@ -326,10 +326,10 @@ func TestAnotherAgentIsAConflictingWriter(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	o := node.Options{Now: func() time.Time { return now }}
+	clock := func() time.Time { return now }
 	s := tn.settings
 	s.Element = []byte(elementV2)
-	agents := []*node.Node{tn.nodeOf(tn.settings, o), tn.nodeOf(s, o)}
+	agents := []*node.Node{tn.nodeAt(tn.settings, clock), tn.nodeAt(s, clock)}
 	for round := range 4 {
 		for i, n := range agents {
 			now = now.Add(time.Second)

@@ -58,7 +58,7 @@ func (m *mountedNode) mount(from, to string) {
 
 // restart starts another agent.
 func (m *mountedNode) restart() {
-	m.n = m.nodeOf(m.settings, node.Options{Now: func() time.Time { return m.now }})
+	m.n = m.nodeAt(m.settings, func() time.Time { return m.now })
 }
 
 // reconcileAfter advances the clock and reconciles.

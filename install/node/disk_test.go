@@ -53,7 +53,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 
 	free = filetest.Fill(t, dir)
 	upgrade := func() node.Status {
-		return tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
+		return tn.nodeOf(tn.upgraded()).Reconcile(t.Context())
 	}
 	s := upgrade()
 	if !s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != node.DiskFull {
@@ -183,7 +183,7 @@ func TestFilesAreMaintainedWithoutNewJournalEntries(t *testing.T) {
 		})
 		tn.remove("conf/05-b.conflist")
 
-		tn.mustBeInstalled(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context()))
+		tn.mustBeInstalled(tn.nodeOf(tn.upgraded()).Reconcile(t.Context()))
 		if !tn.executableIs(pluginV2) || !tn.elementIs(elementV2) {
 			t.Errorf("%s: the plugin was not upgraded", name)
 		}

@@ -22,7 +22,7 @@ func TestConflictingWriterOfTheExecutableIsReported(t *testing.T) {
 			tn := newTestNode(t)
 			tn.put("conf/10-a.conflist", list("calico"))
 			now := time.Unix(1_000_000, 0)
-			n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+			n := tn.nodeAt(tn.settings, func() time.Time { return now })
 			tn.mustBeInstalled(n.Reconcile(t.Context()))
 			var s node.Status
 			for range 3 {
@@ -52,7 +52,7 @@ func TestToleratedConflictDoesNotHideTheRemovalOfTheExecutable(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	n.Reconcile(t.Context())
 	var s node.Status
 	for range 5 {

@@ -39,7 +39,7 @@ func TestNodeIsNotReadyIfAForeignExecutableCannotBeReplaced(t *testing.T) {
 				tn := newTestNode(t)
 				tn.put("conf/10-a.conflist", list("calico"))
 				now := time.Unix(1_000_000, 0)
-				n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+				n := tn.nodeAt(tn.settings, func() time.Time { return now })
 				if when == "later" {
 					tn.mustBeInstalled(n.Reconcile(t.Context()))
 				}
@@ -105,7 +105,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	tn.mustBeInstalled(tn.reconcile())
 	release := filetest.Immutable(t, tn.path("bin/sluice-cni"))
 	for range 2 {
-		s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
+		s := tn.nodeOf(tn.upgraded()).Reconcile(t.Context())
 		tn.mustBeInstalled(s)
 		if s.Executable != node.Outdated || len(s.Problems) != 1 {
 			t.Errorf("the executable is %q, problems %v; want %q and one problem", s.Executable, s.Problems, node.Outdated)
@@ -122,7 +122,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 		tn.put("conf/10-a.conflist", list("calico"))
 		s := tn.upgraded()
 		change(&s)
-		tn.mustBeInstalled(tn.nodeOf(s, node.Options{}).Reconcile(t.Context()))
+		tn.mustBeInstalled(tn.nodeOf(s).Reconcile(t.Context()))
 		for name := range tn.chains() {
 			if strings.Contains(tn.read("conf/"+name), `"debug"`) {
 				t.Errorf("%s has the element of another version than the installed one", name)
@@ -133,7 +133,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 		}
 	}
 	release()
-	s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
+	s := tn.nodeOf(tn.upgraded()).Reconcile(t.Context())
 	tn.mustBeInstalled(s)
 	if s.Executable != node.Verified || !tn.executableIs(pluginV2) {
 		t.Errorf("after the release the executable is %q, want %q", s.Executable, node.Verified)

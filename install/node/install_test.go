@@ -409,7 +409,7 @@ func TestInvalidSettings(t *testing.T) {
 	} {
 		s := tn.settings
 		change(&s)
-		if _, err := node.New(s, node.Options{}); err == nil {
+		if _, err := node.New(s); err == nil {
 			t.Errorf("%s: no error, want one", reason)
 		}
 	}

@@ -97,14 +97,14 @@ func TestAKillAtAnyMoment(t *testing.T) {
 			wantPodsCanStart(tn, sc)
 		}
 		if s := []node.Settings{tn.settings, tn.upgraded()}[rand.IntN(2)]; rand.IntN(4) > 0 {
-			status := tn.nodeOf(s, node.Options{}).Reconcile(t.Context())
+			status := tn.nodeOf(s).Reconcile(t.Context())
 			tn.mustBeInstalled(status)
 			if want := map[bool]string{
 				true: pluginV1, false: pluginV2,
 			}[s.Binaries["sluice-cni"] == tn.path("image", "v1")]; tn.read("bin/sluice-cni") != want {
 				t.Error("a reconciliation after the kill did not install the executable")
 			}
-			if second := tn.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(second.Changes) > 0 {
+			if second := tn.nodeOf(s).Reconcile(t.Context()); len(second.Changes) > 0 {
 				t.Errorf("a reconciliation after the kill did not reach the desired state: the next one changed %v",
 					second.Changes)
 			}

@@ -134,12 +134,20 @@ func (tn *testNode) upgraded() node.Settings {
 	return s
 }
 
-func (tn *testNode) node() *node.Node { return tn.nodeOf(tn.settings, node.Options{}) }
+func (tn *testNode) node() *node.Node { return tn.nodeOf(tn.settings) }
 
-func (tn *testNode) nodeOf(s node.Settings, o node.Options) *node.Node {
+func (tn *testNode) nodeOf(s node.Settings) *node.Node {
 	tn.t.Helper()
-	n, err := node.New(s, o)
+	n, err := node.New(s)
 	tn.must(err)
+	return n
+}
+
+// nodeAt is like nodeOf, with a clock.
+func (tn *testNode) nodeAt(s node.Settings, now func() time.Time) *node.Node {
+	tn.t.Helper()
+	n := tn.nodeOf(s)
+	n.SetClock(now)
 	return n
 }
 

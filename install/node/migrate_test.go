@@ -162,7 +162,7 @@ func TestUninstallRestoresTheReplacedPlugin(t *testing.T) {
 func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	tn := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	reconcile := func() node.Status {
 		now = now.Add(2 * time.Minute)
 		s := n.Reconcile(t.Context())
@@ -240,7 +240,7 @@ func TestUpgradeInstallsTheExecutableFirst(t *testing.T) {
 			if executable != pluginV1 && executable != pluginV2 {
 				t.Errorf("an executable of %d bytes is neither version", len(executable))
 			}
-		}, func() { tn.mustBeInstalled(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())) })
+		}, func() { tn.mustBeInstalled(tn.nodeOf(tn.upgraded()).Reconcile(t.Context())) })
 		if !tn.elementIs(elementV2) || !tn.executableIs(pluginV2) {
 			t.Error("the executable or the element was not upgraded")
 		}
@@ -252,7 +252,7 @@ func TestUpgradeInstallsTheExecutableFirst(t *testing.T) {
 func TestUnchangedNoopIsNotReadAgain(t *testing.T) {
 	tn := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.cacheResult("one", "calico", "istio-cni")
 	for range 2 {

@@ -16,7 +16,7 @@ import (
 
 // A Node keeps a Kubernetes node in its desired state. Its methods are safe for concurrent use.
 type Node struct {
-	now  func() time.Time
+	now  func() time.Time // time.Now, except in tests
 	wake notify.Channel
 
 	mu       sync.Mutex // guards settings and status
@@ -39,23 +39,14 @@ type Node struct {
 	watchErr      error        // why Run cannot watch the directories
 }
 
-// Options are optional parameters of a node.
-type Options struct {
-	// Now is the clock; time.Now if nil.
-	Now func() time.Time
-}
-
 // New returns a node. Nothing is read or changed before the first reconciliation.
-func New(s Settings, o Options) (*Node, error) {
+func New(s Settings) (*Node, error) {
 	s = s.WithDefaults()
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	return &Node{
-		now: o.Now, wake: notify.New(), settings: s,
+		now: time.Now, wake: notify.New(), settings: s,
 		executables: newExecutables(s.CNIBinDir), conflicts: newConflicts(),
 		invalidFiles: invalidFiles{}, totals: Totals{FailedWrites: map[string]uint64{}},
 	}, nil
@@ -108,10 +99,6 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	}
 	n.directories.check(s, &status)
 	n.totals.Reconciliations++
-	n.totals.Changes += uint64(len(status.Changes))
-	if !status.Installed() {
-		n.totals.Failures++
-	}
 	n.wasInstalled = status.Installed()
 	n.totals.Rewrites = n.conflicts.total
 	status.Totals = n.totals.clone()

@@ -108,7 +108,7 @@ func TestAgentsThatShareAStateDirectoryWriteSlowly(t *testing.T) {
 		first, firstStatuses := tn.runUntilIdle(changeCase{})
 		s := tn.settings
 		s.Element = []byte(elementV2)
-		second := tn.nodeOf(s, node.Options{})
+		second := tn.nodeOf(s)
 		secondStatuses := tn.runNode(second)
 		writes, start := 0, time.Now()
 		for time.Since(start) < 20*time.Second {

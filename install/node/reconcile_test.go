@@ -171,7 +171,7 @@ func TestReconciliationsLeakNoDescriptor(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
-	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
+	n := tn.nodeAt(tn.settings, func() time.Time { return now })
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
 	before := netnstest.Descriptors(t)
 	minutes := 10

@@ -52,8 +52,6 @@ type Status struct {
 // Totals are counters for metrics.
 type Totals struct {
 	Reconciliations uint64
-	Changes         uint64            // files changed
-	Failures        uint64            // reconciliations that ended with a blocking problem
 	Rewrites        map[string]uint64 // writes by other programs to the agent's files, by program
 	// FailedWrites is the number of failed writes by part of the installation: "binary" or
 	// "configuration".
