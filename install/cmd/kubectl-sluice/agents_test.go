@@ -95,7 +95,8 @@ func TestAgentsInANamespaceThatMayNotBeListed(t *testing.T) {
 	}
 }
 
-// The namespace of the node agents is searched once for a command, with one pod as the answer.
+// TestNamespaceOfAgentsIsSearchedOnce checks that a command searches the namespace of the node
+// agents once, even for several pods.
 func TestNamespaceOfAgentsIsSearchedOnce(t *testing.T) {
 	for name, row := range map[string]struct {
 		agents string // namespace of the node agents

@@ -45,7 +45,7 @@ func (c cluster) client(gv schema.GroupVersion) (*rest.RESTClient, error) {
 
 // get requests the object that the target names, and decodes its JSON into object.
 func (c cluster) get(ctx context.Context, t target, object any) error {
-	resource := kindResources[t.kind]
+	resource := kinds[t.kind].resource
 	client, err := c.client(resource.GroupVersion())
 	if err != nil {
 		return err
@@ -152,10 +152,8 @@ func (o *options) agentOf(ctx context.Context, c cluster, node string) (*corev1.
 	if err != nil {
 		return nil, err
 	}
-	for i := range pods {
-		if pods[i].Status.Phase == corev1.PodRunning && pods[i].DeletionTimestamp == nil {
-			return &pods[i], nil
-		}
+	if p := agentPod(pods, node); p != nil && p.Status.Phase == corev1.PodRunning {
+		return p, nil
 	}
 	return nil, fmt.Errorf("no node agent runs on node %s (pods with the labels %s)", node,
 		o.agentSelector)

@@ -7,23 +7,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-// kindResources maps the kinds that the user can name to the resources of the API server.
-var kindResources = map[string]schema.GroupVersionResource{
-	podKind:       corev1.SchemeGroupVersion.WithResource("pods"),
-	"deployment":  appsv1.SchemeGroupVersion.WithResource("deployments"),
-	"statefulset": appsv1.SchemeGroupVersion.WithResource("statefulsets"),
-	"daemonset":   appsv1.SchemeGroupVersion.WithResource("daemonsets"),
-	"replicaset":  appsv1.SchemeGroupVersion.WithResource("replicasets"),
-	"job":         batchv1.SchemeGroupVersion.WithResource("jobs"),
-	"cronjob":     batchv1.SchemeGroupVersion.WithResource("cronjobs"),
-}
 
 const (
 	noFiles  = cobra.ShellCompDirectiveNoFileComp
@@ -74,9 +60,9 @@ func (o *options) completePod(
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	ctx := cmd.Context()
-	kinds := func(prefix string) []string {
+	kindWords := func(prefix string) []string {
 		var words []string
-		for kind := range kindResources {
+		for kind := range kinds {
 			words = append(words, prefix+kind+"/")
 		}
 		slices.Sort(words)
@@ -85,13 +71,13 @@ func (o *options) completePod(
 	switch parts := strings.Split(typed, "/"); {
 	case len(parts) == 1:
 		words := slices.Concat(c.names(ctx, podKind, current, ""), c.namespaces(ctx, "/"),
-			kinds(""))
+			kindWords(""))
 		return words, noSpaces
 	case len(parts) == 2 && kindOf(parts[0]) != "":
 		return c.names(ctx, kindOf(parts[0]), current, parts[0]+"/"), noFiles
 	case len(parts) == 2:
 		prefix := parts[0] + "/"
-		return slices.Concat(c.names(ctx, podKind, parts[0], prefix), kinds(prefix)), noSpaces
+		return slices.Concat(c.names(ctx, podKind, parts[0], prefix), kindWords(prefix)), noSpaces
 	case len(parts) == 3 && kindOf(parts[1]) != "":
 		return c.names(ctx, kindOf(parts[1]), parts[0], parts[0]+"/"+parts[1]+"/"), noFiles
 	}
@@ -175,7 +161,7 @@ func (c cluster) namespaces(ctx context.Context, suffix string) []string {
 func (c cluster) items(
 	ctx context.Context, kind, namespace string,
 ) []metav1.PartialObjectMetadata {
-	resource := kindResources[kind]
+	resource := kinds[kind].resource
 	client, err := c.client(resource.GroupVersion())
 	if err != nil {
 		return nil

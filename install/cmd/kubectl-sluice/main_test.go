@@ -393,7 +393,7 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			exitBadInput, nil, "POD and --selector cannot be combined",
 		},
 		{
-			"status of a pod that is to be repeated",
+			"status of a pod with --watch",
 			[]string{"status", "shop/web-1", "--watch"},
 			exitBadInput, nil, "--watch and --interval cannot be combined with POD or --selector",
 		},

@@ -14,7 +14,8 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-// Text that cannot be written is an error, also if it is a help text or a completion script.
+// TestWriteErrors checks that a failed write is an error, even of a help text or a completion
+// script.
 func TestWriteErrors(t *testing.T) {
 	for _, args := range []string{
 		"", "--help", "help", "help status", "status --help", "help json-schema", "--version",

@@ -206,15 +206,13 @@ func (o *options) nodeStatus(
 			cmp.Or(err, ctx.Err()))}
 		return status
 	}
-	var answer agent.Status
-	if decodeErr := json.Unmarshal(out.Bytes(), &statusJSON{
-		&answer, &status.AgentVersion,
-	}); decodeErr != nil {
+	answer, decodeErr := decodeStatus(out.Bytes())
+	if decodeErr != nil {
 		status.Reasons = []string{fmt.Sprintf("unknown: rules status in the node agent: %v %s",
 			cmp.Or(err, decodeErr), firstLine(errOut.String()))}
 		return status
 	}
-	status.Ready, status.Pods = answer.Ready, answer.Pods
+	status.AgentVersion, status.Ready, status.Pods = answer.Version, answer.Ready, answer.Pods
 	status.Drifts, status.Conflicts = answer.Drifts, answer.ConflictingWriters
 	for _, t := range answer.Topics {
 		if t.State == agent.TopicProblem {
@@ -251,27 +249,23 @@ func agentPod(agents []corev1.Pod, node string) *corev1.Pod {
 	return best
 }
 
-// statusJSON decodes the output of rules status. In this output the field agentVersion is the
+// decodeStatus decodes the output of rules status. In this output the field agentVersion is the
 // version of the agent, and the field version is the version of the format.
-type statusJSON struct {
-	status  *agent.Status
-	version *string
-}
-
-func (s *statusJSON) UnmarshalJSON(data []byte) error {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return err
+func decodeStatus(output []byte) (agent.Status, error) {
+	var answer struct {
+		agent.Status
+		Format  json.RawMessage `json:"version"` // hides the field of Status
+		Version *string         `json:"agentVersion"`
 	}
-	if err := json.Unmarshal(fields["agentVersion"], s.version); err != nil {
-		return fmt.Errorf("agentVersion: %w", err)
+	err := json.Unmarshal(output, &answer)
+	if err == nil && answer.Version == nil {
+		err = errors.New("agentVersion is missing")
 	}
-	delete(fields, "version")
-	rest, err := json.Marshal(fields)
 	if err != nil {
-		return err
+		return agent.Status{}, err
 	}
-	return json.Unmarshal(rest, s.status)
+	answer.Status.Version = *answer.Version
+	return answer.Status, nil
 }
 
 func firstLine(output string) string {

@@ -6,34 +6,45 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // podKind is the kind of pods.
 const podKind = "pod"
 
-// kindNames maps the kinds that the user can name to kubectl's other names of the kind.
-var kindNames = map[string][]string{
-	podKind:       {"po", "pods"},
-	"deployment":  {"deploy", "deployments", "deployment.apps", "deployments.apps"},
-	"statefulset": {"sts", "statefulsets", "statefulset.apps", "statefulsets.apps"},
-	"daemonset":   {"ds", "daemonsets", "daemonset.apps", "daemonsets.apps"},
-	"replicaset":  {"rs", "replicasets", "replicaset.apps", "replicasets.apps"},
-	"job":         {"jobs", "job.batch", "jobs.batch"},
-	"cronjob":     {"cj", "cronjobs", "cronjob.batch", "cronjobs.batch"},
+// A kind is a kind of objects: the resource of the API server, and kubectl's short name.
+type kind struct {
+	resource  schema.GroupVersionResource
+	shortName string
 }
 
-// kindOf returns the kind for one of its names, or "" if the name is not known. As in kubectl,
-// upper case is the same as lower case.
+// kinds contains the kinds that the user can name.
+var kinds = map[string]kind{
+	podKind:       {corev1.SchemeGroupVersion.WithResource("pods"), "po"},
+	"deployment":  {appsv1.SchemeGroupVersion.WithResource("deployments"), "deploy"},
+	"statefulset": {appsv1.SchemeGroupVersion.WithResource("statefulsets"), "sts"},
+	"daemonset":   {appsv1.SchemeGroupVersion.WithResource("daemonsets"), "ds"},
+	"replicaset":  {appsv1.SchemeGroupVersion.WithResource("replicasets"), "rs"},
+	"job":         {batchv1.SchemeGroupVersion.WithResource("jobs"), ""},
+	"cronjob":     {batchv1.SchemeGroupVersion.WithResource("cronjobs"), "cj"},
+}
+
+// kindOf returns the kind for one of its names, or "" if the name is not known. As in kubectl, the
+// name may be in the plural and have the API group as a suffix, and upper case is the same as lower
+// case.
 func kindOf(name string) string {
-	name = strings.ToLower(name)
-	for kind, names := range kindNames {
-		if name == kind || slices.Contains(names, name) {
+	name, group, hasGroup := strings.Cut(strings.ToLower(name), ".")
+	for kind, k := range kinds {
+		isName := name == kind || name == k.resource.Resource
+		if isName && (!hasGroup || group != "" && group == k.resource.Group) ||
+			!hasGroup && name != "" && name == k.shortName {
 			return kind
 		}
 	}

@@ -39,7 +39,7 @@ func apiServer() (apiclient.Options, error) {
 // run runs the agent until ctx is done.
 func run(ctx context.Context) error {
 	limitRuntime()
-	v, err := settings.Read(os.LookupEnv)
+	v, log, err := readSettings(os.LookupEnv)
 	if err != nil {
 		return err
 	}
@@ -48,10 +48,6 @@ func run(ctx context.Context) error {
 		return err
 	}
 	executable, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	log, err := newLog(v)
 	if err != nil {
 		return err
 	}
@@ -71,8 +67,15 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-func newLog(v settings.Values) (*logs.Log, error) {
-	return logs.New(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+// readSettings reads the settings from an environment, and returns them and the log that they
+// specify.
+func readSettings(lookup func(string) (string, bool)) (settings.Values, *logs.Log, error) {
+	v, err := settings.Read(lookup)
+	if err != nil {
+		return nil, nil, err
+	}
+	log, err := logs.New(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
+	return v, log, err
 }
 
 // errLogged is the error of a command that has already logged the reason.
@@ -95,15 +98,11 @@ func report(err error) {
 
 // uninstall uninstalls the plugin from this node.
 func uninstall(ctx context.Context) error {
-	v, err := settings.Read(lookupLenient)
+	v, log, err := readSettings(lookupLenient)
 	if err != nil {
 		return err
 	}
 	executable, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	log, err := newLog(v)
 	if err != nil {
 		return err
 	}
@@ -131,7 +130,7 @@ func uninstallEverywhere(ctx context.Context) error {
 		return errors.New(
 			"environment variable POD_NAMESPACE: not set; want the namespace of the agent")
 	}
-	v, err := settings.Read(lookupLenient)
+	v, log, err := readSettings(lookupLenient)
 	if err != nil {
 		return err
 	}
@@ -145,10 +144,6 @@ func uninstallEverywhere(ctx context.Context) error {
 	}
 	client := cluster.New(api)
 	defer client.Close()
-	log, err := newLog(v)
-	if err != nil {
-		return err
-	}
 	name := cluster.Name{Namespace: namespace, Name: v.Text("SLUICE_DAEMONSET")}
 	if err := retire.Everywhere(ctx, client, name, func(text string) {
 		log.Info(text)
