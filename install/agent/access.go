@@ -120,8 +120,7 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 		part.Reasons = append(part.Reasons, s.Problem.Error())
 	}
 	if _, err := os.Stat(path); err != nil && s.Origin != "" {
-		part.Ready = false
-		part.Reasons = append(part.Reasons, err.Error())
+		part.Fail(err.Error())
 	}
 	return part
 }
@@ -135,19 +134,14 @@ func (a *Agent) permissionsPart() observe.Part {
 	part.Ready = len(part.Reasons) == 0
 	// Before the first request it is unknown whether the agent may watch pods.
 	if a.server != nil && !a.podCache.Requested() {
-		part.Ready = false
-		part.Reasons = append(part.Reasons, "the node's pods have not been requested yet")
+		part.Fail("the node's pods have not been requested yet")
 	}
 	// Before the first check of the kubeconfig it is unknown whether the plugin may read pods.
 	if !a.publisher.Status().PermissionsKnown {
-		part.Ready = false
-		part.Reasons = append(part.Reasons,
-			"the agent has not checked yet whether the plugin may read pods")
+		part.Fail("the agent has not checked yet whether the plugin may read pods")
 	}
 	if s := a.identity.Status(); s.Problem != nil {
-		part.Ready = false
-		part.Reasons = append(part.Reasons,
-			fmt.Sprintf("%v, since %s", s.Problem, s.Since.UTC().Format(time.RFC3339)))
+		part.Fail(fmt.Sprintf("%v, since %s", s.Problem, s.Since.UTC().Format(time.RFC3339)))
 	}
 	return part
 }

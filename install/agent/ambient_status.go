@@ -17,13 +17,10 @@ import (
 func (a *Agent) ambientPart() observe.Part {
 	part := observe.Part{Name: observe.Ambient, Ready: true}
 	if !a.server.Listening() {
-		part.Ready = false
-		part.Reasons = append(part.Reasons,
-			"the plugin cannot reach the agent, which enrolls pods in ambient mode")
+		part.Fail("the plugin cannot reach the agent, which enrolls pods in ambient mode")
 	}
 	if !a.ambient.pods.Restored() {
-		part.Ready = false
-		part.Reasons = append(part.Reasons, "the node's pods have not been listed yet")
+		part.Fail("the node's pods have not been listed yet")
 	}
 	return part
 }

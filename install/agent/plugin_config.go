@@ -11,8 +11,8 @@ import (
 // pluginType is the plugin's type, which is the name of its executable.
 const pluginType = "sluice-cni"
 
-// element is the plugin's element in the list of plugins of a network configuration, with the
-// fields in the order of the file.
+// element is the plugin's element in a network configuration list. The fields have the order of the
+// file.
 type element struct {
 	Type                string          `json:"type"`
 	Capabilities        map[string]bool `json:"capabilities"`

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -36,19 +37,14 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,
 	}
+	state := map[node.ExecutableState]string{
+		node.Verified:     " is identical to the one in the agent's image",
+		node.Outdated:     " was installed by an earlier version of the agent",
+		node.OtherProgram: " is another program",
+		node.Absent:       " is not an executable file",
+	}[s.Executable]
 	path := filepath.Join(a.options.Settings.Text("SLUICE_HOST_BIN_DIR"), pluginType)
-	switch s.Executable {
-	case node.Verified:
-		part.Reasons = []string{path + " is identical to the one in the agent's image"}
-	case node.Outdated:
-		part.Reasons = []string{path + " was installed by an earlier version of the agent"}
-	case node.OtherProgram:
-		part.Reasons = []string{path + " is another program"}
-	case node.Absent:
-		part.Reasons = []string{path + " is not an executable file"}
-	default:
-		part.Reasons = []string{path + " has not been verified"}
-	}
+	part.Reasons = []string{path + cmp.Or(state, " has not been verified")}
 	if len(s.PluginsElsewhere) > 0 {
 		part.Unknown = true
 		part.Reasons = append(part.Reasons, fmt.Sprintf("cannot determine whether the runtime uses plugins "+
@@ -74,9 +70,7 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 		return part
 	}
 	if age := time.Since(s.At); age > a.maxReconcileInterval() {
-		part.Ready = false
-		part.Reasons = append(part.Reasons,
-			fmt.Sprintf("the node has not been checked for %s", age.Round(time.Second)))
+		part.Fail(fmt.Sprintf("the node has not been checked for %s", age.Round(time.Second)))
 	}
 	if s.Primary != "" {
 		inUse := "the runtime uses " + s.Primary

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -51,16 +50,14 @@ func rootOfParent(proc string) (string, error) {
 
 // parentOf returns the parent's process id in a status file (proc_pid_status(5)).
 func parentOf(status string) (string, error) {
-	f, err := os.Open(status)
+	text, err := os.ReadFile(status)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close() //nolint:errcheck // only read from
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if ppid, found := strings.CutPrefix(lines.Text(), "PPid:"); found {
+	for line := range strings.Lines(string(text)) {
+		if ppid, found := strings.CutPrefix(line, "PPid:"); found {
 			return strings.TrimSpace(ppid), nil
 		}
 	}
-	return "", errors.Join(fmt.Errorf("%s has no PPid line", status), lines.Err())
+	return "", fmt.Errorf("%s has no PPid line", status)
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,55 +48,42 @@ func (a *Agent) status() agent.Status {
 	return s
 }
 
-// topicName returns the name of the topic for a part of readiness.
-func topicName(part string) string {
-	switch part {
-	case observe.Binary:
-		return "plugin"
-	case observe.Configuration:
-		return "chain"
-	case observe.Kubeconfig:
-		return "api"
-	}
-	return part
+// topicNames contains the names of topics that differ from the names of their parts of readiness.
+var topicNames = map[string]string{
+	observe.Binary: "plugin", observe.Configuration: "chain", observe.Kubeconfig: "api",
 }
 
-// advice returns the remedy for a part of readiness that is not ready.
-func advice(part string) string {
-	switch part {
-	case observe.Kernel:
-		return "install or load the named modules; rules doctor lists the missing features"
-	case observe.Binary:
-		return "see the errors below for the reason why the executable could not be written: " +
-			"the disk, the mount or the file's attributes"
-	case observe.Configuration:
-		return "check the named file and program; " +
-			"the chart's value cniConfFileName selects another file"
-	case observe.Runtime:
-		return "restart the named pods; if it happens again, restart the container runtime, " +
-			"which may use an old configuration"
-	case observe.Permissions:
-		return "restore the roles of the ServiceAccount (helm upgrade does); " +
-			"the kubelet replaces a rejected token within ten minutes"
-	case observe.Kubeconfig:
-		return "check that this node can reach the API server, " +
-			"and that it accepts the ServiceAccount's tokens"
-	case observe.Socket, observe.Ambient:
-		return "see the errors below: " +
-			"the agent cannot list the node's pods, or cannot create its socket"
-	}
-	return ""
+// advice contains the remedies for parts of readiness that are not ready.
+var advice = map[string]string{
+	observe.Kernel: "install or load the named modules; rules doctor lists the missing features",
+	observe.Binary: "see the errors below for the reason why the executable could not be written: " +
+		"the disk, the mount or the file's attributes",
+	observe.Configuration: "check the named file and program; " +
+		"the chart's value cniConfFileName selects another file",
+	observe.Runtime: "restart the named pods; if it happens again, restart the container runtime, " +
+		"which may use an old configuration",
+	observe.Permissions: "restore the roles of the ServiceAccount (helm upgrade does); " +
+		"the kubelet replaces a rejected token within ten minutes",
+	observe.Kubeconfig: "check that this node can reach the API server, " +
+		"and that it accepts the ServiceAccount's tokens",
+	observe.Socket:  socketAdvice,
+	observe.Ambient: socketAdvice,
 }
+
+const socketAdvice = "see the errors below: " +
+	"the agent cannot list the node's pods, or cannot create its socket"
 
 // topicOf returns the topic for a part of readiness. A part that is not ready is no problem while
 // the node is ready: the plugin needs only its kubeconfig or the socket to read pods.
 func topicOf(p observe.Part, ready bool) agent.Topic {
-	t := agent.Topic{Name: topicName(p.Name), State: agent.TopicOK, Facts: p.Reasons}
+	t := agent.Topic{
+		Name: cmp.Or(topicNames[p.Name], p.Name), State: agent.TopicOK, Facts: p.Reasons,
+	}
 	switch {
 	case !p.Ready && !ready:
-		t.State, t.Next = agent.TopicProblem, advice(p.Name)
+		t.State, t.Next = agent.TopicProblem, advice[p.Name]
 	case !p.Ready:
-		t.State, t.Next = agent.TopicUnknown, advice(p.Name)
+		t.State, t.Next = agent.TopicUnknown, advice[p.Name]
 	case p.Unknown:
 		t.State = agent.TopicUnknown
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,11 +80,7 @@ func secureDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	var stat unix.Stat_t
-	if err := unix.Lstat(dir, &stat); err != nil {
-		return fmt.Errorf("directory %s: %w", dir, err)
-	}
-	if !info.IsDir() || int(stat.Uid) != os.Geteuid() {
+	if !info.IsDir() || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 		return fmt.Errorf("%s must be a directory of uid %d", dir, os.Geteuid())
 	}
 	if info.Mode().Perm() == 0o700 {

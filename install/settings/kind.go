@@ -41,11 +41,11 @@ var SelectableFields = []string{
 // The kinds.
 var (
 	Text         = Kind{"any text", nil, func(v string) bool { return v != "" }}
-	Bool         = Kind{"true or false", []string{"true", "false"}, isBool}
+	Bool         = Kind{"true or false", []string{"true", "false"}, parses(strconv.ParseBool)}
 	ExitCode     = Kind{"a number from 0 to 255", nil, func(v string) bool { return isAtMost(v, 255) }}
 	PodCount     = Kind{"a number from 1 to 1000", nil, isPodCount}
-	Port         = Kind{"a port from 1 to 65535", nil, isPort}
-	OptionalPort = Kind{"a port, or 0 to disable it", nil, isOptionalPort}
+	Port         = Kind{"a port from 1 to 65535", nil, parses(rules.ParsePort)}
+	OptionalPort = Kind{"a port, or 0 to disable it", nil, parses(rules.ParseOptionalPort)}
 	Duration     = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, isDuration}
 	PluginTime   = ofField("api_budget", encodeString)
 	Path         = Kind{"an absolute path", nil, filepath.IsAbs}
@@ -128,19 +128,12 @@ func kindOf(p *parameter.Parameter) Kind {
 	}}
 }
 
-func isBool(v string) bool {
-	_, err := strconv.ParseBool(v)
-	return err == nil
-}
-
-func isPort(v string) bool {
-	_, err := rules.ParsePort(v)
-	return err == nil
-}
-
-func isOptionalPort(v string) bool {
-	_, err := rules.ParseOptionalPort(v)
-	return err == nil
+// parses returns a function that reports whether parse accepts a value.
+func parses[T any](parse func(string) (T, error)) func(string) bool {
+	return func(v string) bool {
+		_, err := parse(v)
+		return err == nil
+	}
 }
 
 func isPodCount(v string) bool { return isAtMost(v, 1000) && strings.Trim(v, "0") != "" }

@@ -48,10 +48,8 @@ type limiter struct {
 	report  func(Refusals) // called at most once per reportInterval
 	now     func() time.Time
 
-	mu          sync.Mutex
-	open        []*limited         // the oldest first
-	openCounts  map[netip.Addr]int // number of open connections of each address
-	foreignOpen int                // number of open connections that are not the node's
+	mu   sync.Mutex
+	open []*limited // the oldest first
 	// foreignRate and rates are the numbers of new connections since windowStart: of all addresses
 	// other than the node's, and of each address.
 	windowStart time.Time
@@ -111,7 +109,7 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 		return nil
 	}
 	replaced := l.connectionToClose(c)
-	l.add(c)
+	l.open = append(l.open, c)
 	l.mu.Unlock()
 	if replaced != nil {
 		reset(replaced)
@@ -150,30 +148,22 @@ func (l *limiter) connectionToClose(added *limited) net.Conn {
 	if added.isNode {
 		allowed *= nodeFactor
 	}
-	if l.openCounts[added.address] >= allowed {
-		return l.oldest(func(c *limited) bool { return c.address == added.address })
-	}
-	if added.isNode || l.foreignOpen < maxOpen {
-		return nil
-	}
-	most := 0
+	counts := map[netip.Addr]int{} // open connections of each address
+	foreign, most := 0, 0          // open connections that are not the node's: of all addresses, of one
 	for _, c := range l.open {
+		counts[c.address]++
 		if !c.isNode {
-			most = max(most, l.openCounts[c.address])
+			foreign++
+			most = max(most, counts[c.address])
 		}
 	}
-	return l.oldest(func(c *limited) bool { return !c.isNode && l.openCounts[c.address] == most })
-}
-
-func (l *limiter) add(c *limited) {
-	if l.openCounts == nil {
-		l.openCounts = map[netip.Addr]int{}
+	switch {
+	case counts[added.address] >= allowed:
+		return l.oldest(func(c *limited) bool { return c.address == added.address })
+	case added.isNode, foreign < maxOpen:
+		return nil
 	}
-	l.open = append(l.open, c)
-	l.openCounts[c.address]++
-	if !c.isNode {
-		l.foreignOpen++
-	}
+	return l.oldest(func(c *limited) bool { return !c.isNode && counts[c.address] == most })
 }
 
 // oldest returns the oldest open connection for which matches reports true, or nil.
@@ -187,16 +177,8 @@ func (l *limiter) oldest(matches func(*limited) bool) net.Conn {
 func (l *limiter) remove(c *limited) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.Index(l.open, c)
-	if at < 0 {
-		return
-	}
-	l.open = slices.Delete(l.open, at, at+1)
-	if l.openCounts[c.address]--; l.openCounts[c.address] == 0 {
-		delete(l.openCounts, c.address)
-	}
-	if !c.isNode {
-		l.foreignOpen--
+	if at := slices.Index(l.open, c); at >= 0 {
+		l.open = slices.Delete(l.open, at, at+1)
 	}
 }
 

@@ -19,6 +19,11 @@ type Part struct {
 	Reasons []string `json:"reasons,omitempty"`
 }
 
+// Fail makes the part not ready, with a reason.
+func (p *Part) Fail(reason string) {
+	p.Ready, p.Reasons = false, append(p.Reasons, reason)
+}
+
 // Readiness reports whether all required parts are ready, so that an ADD on this node would succeed
 // now, with reasons.
 type Readiness struct {
