@@ -37,9 +37,8 @@ type Lock struct {
 func (l *Lock) Acquire(ctx context.Context) error { return l.acquire(ctx, &l.others) }
 
 // AcquireFirst is like Acquire, and takes precedence over all calls of Acquire: it waits for at
-// most one other read, and for other calls of AcquireFirst. It is for reads for which others wait
-// and which are short, so that they do not delay the others much: the network namespace of a pod
-// that starts contains no rules of the pod.
+// most one other read, and for other calls of AcquireFirst. It is for a pod that starts. Its network
+// namespace contains no rules of the pod yet, so that the read is short and delays others little.
 func (l *Lock) AcquireFirst(ctx context.Context) error { return l.acquire(ctx, &l.first) }
 
 func (l *Lock) acquire(ctx context.Context, queue *[]chan struct{}) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/rulelock"
 )
 
-// TestOrder checks that callers hold the lock one at a time in the order of their calls, except
-// the callers of AcquireFirst come first.
+// TestOrder checks that callers hold the lock one at a time, in the order of their calls, and that
+// callers of AcquireFirst precede the others.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lock rulelock.Lock
@@ -47,8 +47,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestContext checks that a caller does not wait longer than its context permits, and that the lock
-// is then passed to the next caller.
+// TestContext checks that a caller stops waiting when its context ends, and that the next caller
+// then gets the lock.
 func TestContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lock rulelock.Lock

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7"}
 
-// objects returns the answers that a test sets.
+// objects is a [serve.Objects] that returns the answers of a test.
 type objects struct {
 	pod   func(ctx context.Context, ref source.Ref) ([]byte, bool, error)
 	ready error

@@ -54,12 +54,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	if !r.Verb.IsQuery() {
 		return s.notify(&r)
 	}
-	if r.Verb == agent.AskEnroll {
-		body, err := s.enroll(&r, receiver.TakeDescriptors())
-		s.options.Answered(outcomeOf(false, err), time.Since(start))
-		return s.answer(conn, body, err)
-	}
-	body, outcome, err := s.query(&r)
+	body, outcome, err := s.query(&r, receiver)
 	s.options.Answered(outcome, time.Since(start))
 	return s.answer(conn, body, err)
 }
@@ -90,8 +85,9 @@ func (s *Server) notify(r *agent.Request) error {
 	return nil
 }
 
-// query returns the body of the answer to a query, and the outcome of the query.
-func (s *Server) query(r *agent.Request) ([]byte, Outcome, error) {
+// query returns the body of the answer to a query, and the outcome of the query. receiver has
+// received the query.
+func (s *Server) query(r *agent.Request, receiver *agent.Receiver) ([]byte, Outcome, error) {
 	timeout := queryTimeout
 	if r.Verb == agent.AskLocate {
 		timeout = locateTimeout
@@ -117,7 +113,9 @@ func (s *Server) query(r *agent.Request) ([]byte, Outcome, error) {
 	case agent.AskLocate:
 		body, err = s.locate(ctx, r)
 	case agent.GetHost:
-		body, err = s.host()
+		body, err = marshal(s.options.Host())
+	case agent.AskEnroll:
+		body, err = s.enroll(r, receiver.TakeDescriptors())
 	default: // agent.GetReady
 		err = s.options.Objects.Ready(ctx)
 	}
@@ -133,19 +131,7 @@ func (s *Server) locate(ctx context.Context, r *agent.Request) ([]byte, error) {
 	if err == nil {
 		err = found.Validate()
 	}
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(found)
-}
-
-// host returns the rules that the node should have for pods in ambient mode.
-func (s *Server) host() ([]byte, error) {
-	found, err := s.options.Host()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(found)
+	return marshal(found, err)
 }
 
 // enroll enrolls a pod in ambient mode. It closes the descriptors.
@@ -172,13 +158,16 @@ func (s *Server) enroll(r *agent.Request, fds []int) ([]byte, error) {
 		return nil, source.WithKind(source.Unavailable, err)
 	}
 	defer func() { _ = ns.Close() }()
-	e, err := s.options.Enroll(s.ctx, source.Ref{
-		Namespace: r.Namespace, Name: r.Name, UID: r.UID,
-	}, ns, r.Addresses)
+	ref := source.Ref{Namespace: r.Namespace, Name: r.Name, UID: r.UID}
+	return marshal(s.options.Enroll(s.ctx, ref, ns, r.Addresses))
+}
+
+// marshal returns the JSON of a value, or err if it is not nil.
+func marshal(value any, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(e)
+	return json.Marshal(value)
 }
 
 func outcomeOf(fetched bool, err error) Outcome {

@@ -25,7 +25,7 @@ func TestANewAgentTakesOver(t *testing.T) {
 	old := start(t, path, serve.Options{Objects: echo})
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
-	asked := make(chan struct{}, 1)
+	answered := make(chan struct{}, 1)
 	for range 2 {
 		group.Go(func() {
 			for ctx.Err() == nil {
@@ -34,7 +34,7 @@ func TestANewAgentTakesOver(t *testing.T) {
 					t.Error(err)
 				}
 				select {
-				case asked <- struct{}{}:
+				case answered <- struct{}{}:
 				default:
 				}
 			}
@@ -42,9 +42,9 @@ func TestANewAgentTakesOver(t *testing.T) {
 	}
 	for range 10 {
 		next := start(t, path, serve.Options{Objects: echo})
-		<-asked
+		<-answered
 		old.stop()
-		<-asked
+		<-answered
 		old = next
 	}
 	cancel()

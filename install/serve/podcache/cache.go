@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 
@@ -74,25 +75,22 @@ func New(o Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Changed == nil {
+		o.Changed = func(string, string) {}
+	}
+	if o.NamespaceChanged == nil {
+		o.NamespaceChanged = func(string) {}
+	}
+	if o.WatchFailed == nil {
+		o.WatchFailed = func(string, error) {}
+	}
 	return &Cache{
 		options: o, client: client,
-		pods:            store{changed: o.notifyPod},
-		namespaces:      store{changed: o.notifyNamespace},
+		pods:            store{changed: func(n name) { o.Changed(n.namespace, n.name) }},
+		namespaces:      store{changed: func(n name) { o.NamespaceChanged(n.name) }},
 		wantsNamespaces: make(chan struct{}),
 		fetches:         make(chan struct{}, maxFetches),
 	}, nil
-}
-
-func (o *Options) notifyNamespace(n name) {
-	if o.NamespaceChanged != nil {
-		o.NamespaceChanged(n.name)
-	}
-}
-
-func (o *Options) notifyPod(n name) {
-	if o.Changed != nil {
-		o.Changed(n.namespace, n.name)
-	}
 }
 
 // Run keeps the cache up to date until the context ends. A failed watch of the pods is repeated
@@ -116,19 +114,28 @@ func (c *Cache) Run(ctx context.Context) {
 }
 
 // Synced reports whether the node's pods have been listed.
-func (c *Cache) Synced() bool { return c.pods.isSynced() }
+func (c *Cache) Synced() bool { return c.pods.watchState().synced }
 
 // Requested reports whether the first request for the node's pods has succeeded or failed.
-func (c *Cache) Requested() bool { return c.Synced() || c.pods.watchError() != nil }
+func (c *Cache) Requested() bool {
+	w := c.pods.watchState()
+	return w.synced || w.err != nil
+}
 
 // Refused returns the error of the last request for the node's pods if the API server rejected the
 // credentials or denied permission, and otherwise nil. While it is not nil, the cache is not
 // updated.
-func (c *Cache) Refused() error { return c.pods.refusedError() }
+func (c *Cache) Refused() error {
+	err := c.pods.watchState().err
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return err
+	}
+	return nil
+}
 
 // Ready returns nil if pods can be read now: the watch is established, or pods can be fetched.
 func (c *Cache) Ready(ctx context.Context) error {
-	if c.Synced() && c.pods.isCurrent() {
+	if w := c.pods.watchState(); w.synced && w.current {
 		return nil
 	}
 	return c.options.Fetch.Ready(ctx)
@@ -138,8 +145,8 @@ func (c *Cache) Ready(ctx context.Context) error {
 // was requested from the API server. The errors have a [source.Kind].
 //
 // A pod that was requested before is returned again while the watch is interrupted, or if the API
-// server is unavailable: otherwise a pod that started during an interruption of the watch could not
-// get a new sandbox during the next one.
+// server is unavailable. Otherwise a pod that started during an interruption of the watch could not
+// get a new sandbox during the next interruption.
 func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
 	n := name{ref.Namespace, ref.Name}
 	if cached := c.pods.get(n); cached != nil && cached.hasUID(ref.UID) {
@@ -167,7 +174,7 @@ func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 }
 
 // Keep keeps the JSON of a pod that another process has read from the API server, as if [Cache.Pod]
-// had requested it now. It ignores a pod that is cached, and one that is too long for the cache.
+// had requested it now. It ignores a pod that is cached or too large for the cache.
 func (c *Cache) Keep(pod []byte) error {
 	var object decide.Pod
 	if err := json.Unmarshal(pod, &object); err != nil {
@@ -216,7 +223,7 @@ func (c *Cache) CurrentNamespace(
 ) (namespace []byte, fetched bool, err error) {
 	n := name{"", namespaceName}
 	cached := c.namespaces.get(n)
-	if cached == nil || c.namespaces.isCurrent() {
+	if cached == nil || c.namespaces.watchState().current {
 		return c.Namespace(ctx, namespaceName)
 	}
 	ctx, cancel := context.WithTimeout(ctx, refetchTimeout)

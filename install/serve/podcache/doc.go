@@ -1,10 +1,10 @@
-// Package podcache caches the node's pods, and namespaces, as far as decisions about pods need
-// them.
+// Package podcache caches the parts of the node's pods and of namespaces that decisions about pods
+// need.
 //
 // A watch of the node's pods keeps the cache up to date. The first request for a namespace starts
 // another watch, of all namespaces. Objects that are not in the cache, such as a newly created pod,
-// are requested from the API server. Such pods are kept until the watch reports them or the next
-// list. To limit the memory, the JSON of a pod is not cached if the part that decisions need is
+// are requested from the API server. The cache keeps such pods until the watch reports them or a new
+// list arrives. To limit the memory, the JSON of a pod is not cached if the part that decisions need is
 // larger than 32 KiB; such a pod is requested each time.
 //
 // A pod is stored as the JSON of a [decide.Pod], in one block of memory without pointers. This JSON

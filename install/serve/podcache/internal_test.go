@@ -77,7 +77,7 @@ func TestALongHashIsNotCached(t *testing.T) {
 // TestAWatchAfterASilentOneIsEstablishedByItsFirstEvent checks that a list by a separate request is
 // used, and that the watch that follows it does not count as established before it sends an event.
 func TestAWatchAfterASilentOneIsEstablishedByItsFirstEvent(t *testing.T) {
-	var s store
+	s := store{changed: func(name) {}}
 	s.watchStarted(true)
 	if !s.isListMissing() {
 		t.Fatal("the list is not missing before Replace")
@@ -88,12 +88,11 @@ func TestAWatchAfterASilentOneIsEstablishedByItsFirstEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.watchStarted(false)
-	if !s.isSynced() || s.isCurrent() || !errors.Is(s.watchError(), errListMissing) {
-		t.Errorf("before the first event: synced %t, current %t, error %v; want true, false, %v", s.isSynced(),
-			s.isCurrent(), s.watchError(), errListMissing)
+	if w := s.watchState(); !w.synced || w.current || !errors.Is(w.err, errListMissing) {
+		t.Errorf("before the first event: %+v; want synced, not current, error %v", w, errListMissing)
 	}
 	s.UpdateResourceVersion("2")
-	if !s.isCurrent() || s.watchError() != nil || s.isListMissing() {
-		t.Errorf("after the first event: current %t, error %v; want true and none", s.isCurrent(), s.watchError())
+	if w := s.watchState(); !w.current || w.err != nil || s.isListMissing() {
+		t.Errorf("after the first event: %+v; want current without an error", w)
 	}
 }

@@ -1,7 +1,6 @@
 package podcache
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 )
@@ -65,7 +64,8 @@ func statusOf(o *object) PodStatus {
 			Succeeded: s.State.Terminated != nil && s.State.Terminated.ExitCode == 0,
 		}
 		if t := s.LastState.Terminated; t != nil {
-			c.Last = &Termination{ExitCode: t.ExitCode, Message: t.Message, Started: t.StartedAt}
+			c.Last = &Termination{ExitCode: t.ExitCode, Message: t.Message}
+			c.Last.Started, _ = time.Parse(time.RFC3339, t.StartedAt) // zero if it is invalid
 			if remaining -= len(t.Message); remaining < 0 {
 				c.Last.Message = ""
 			}
@@ -81,26 +81,10 @@ func statusOf(o *object) PodStatus {
 // initStatus is the required part of a ContainerStatus.
 type initStatus struct {
 	Name             string
-	State, LastState struct{ Terminated *termination }
-}
-
-type termination struct {
-	ExitCode  int
-	Message   string
-	StartedAt time.Time
-}
-
-// UnmarshalJSON implements [json.Unmarshaler]: an invalid time does not make the rest invalid.
-func (t *termination) UnmarshalJSON(text []byte) error {
-	var raw struct {
-		ExitCode  int
-		Message   string
-		StartedAt string
+	State, LastState struct {
+		Terminated *struct {
+			ExitCode           int
+			Message, StartedAt string
+		}
 	}
-	if err := json.Unmarshal(text, &raw); err != nil {
-		return err
-	}
-	t.ExitCode, t.Message = raw.ExitCode, raw.Message
-	t.StartedAt, _ = time.Parse(time.RFC3339, raw.StartedAt)
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -18,20 +17,27 @@ type store struct {
 	// fetched contains objects that were requested one by one since the last list, and that the
 	// watch has not reported since then. At most maxFetched objects are kept.
 	fetched  map[name]*cachedObject
-	synced   bool
-	watchErr error     // error of the last failed request since the watch was last established; nil if there is none
-	reported time.Time // time of the last report of watchErr
-	// current is set while the watch is established: it runs, and its list is in objects. In
-	// contrast to watchErr it is also false between the end of a watch and the next result.
-	current bool
+	watch    watchState
+	reported time.Time // time of the last report of watch.err
 	// receivesList is set while the watch sends a list, which Replace receives at its end.
 	receivesList bool
 	// isSilent is set if a watch has not sent its list. Until the API server sends an event, the
 	// next watch does not count as established.
 	isSilent bool
-	// changed, unless nil, is called after each change, with the zero name if any object may have
-	// changed.
+	// changed is called after each change, with the zero name if any object may have changed.
 	changed func(name)
+}
+
+// A watchState is the state of a store's watch.
+type watchState struct {
+	// synced is set once the first list has been received.
+	synced bool
+	// err is the error of the last failed request since the watch was last established; nil if
+	// there is none.
+	err error
+	// current is set while the watch is established: it runs, and its list is in the store. In
+	// contrast to err, it also shows that a watch has ended and the next one has no result yet.
+	current bool
 }
 
 var (
@@ -85,7 +91,7 @@ func (s *store) keepFetched(n name, o *cachedObject) {
 func (s *store) getFetched(n name) (o *cachedObject, isInterrupted bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.fetched[n], s.watchErr != nil
+	return s.fetched[n], s.watch.err != nil
 }
 
 // all returns all objects without their JSON.
@@ -115,27 +121,11 @@ func (o *cachedObject) item(n name) Item {
 	return Item{Ref: ref, ResourceVersion: o.version, PodStatus: o.status}
 }
 
-// isSynced reports whether the first list has been received.
-func (s *store) isSynced() bool {
+// watchState returns the current state of the watch.
+func (s *store) watchState() watchState {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.synced
-}
-
-// watchError returns the reason why the watch is interrupted, or nil.
-func (s *store) watchError() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.watchErr
-}
-
-// refusedError returns the reason why the watch is interrupted if the API server rejected the
-// credentials or denied permission, and otherwise nil.
-func (s *store) refusedError() error {
-	if err := s.watchError(); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		return err
-	}
-	return nil
+	return s.watch
 }
 
 // reportInterval is the minimum time between reports of a lasting failure. The watch is retried
@@ -147,11 +137,11 @@ func (s *store) setWatchError(err error) (report bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	report = s.watchErr == nil || now.Sub(s.reported) >= reportInterval
+	report = s.watch.err == nil || now.Sub(s.reported) >= reportInterval
 	if report {
 		s.reported = now
 	}
-	s.watchErr = err
+	s.watch.err = err
 	return report
 }
 
@@ -161,7 +151,7 @@ func (s *store) watchStarted(sendsList bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.receivesList = sendsList; !sendsList && !s.isSilent {
-		s.watchErr, s.current = nil, true
+		s.watch.err, s.watch.current = nil, true
 	}
 }
 
@@ -179,7 +169,7 @@ func (s *store) UpdateResourceVersion(string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isSilent {
-		s.isSilent, s.watchErr, s.current = false, nil, true
+		s.isSilent, s.watch.err, s.watch.current = false, nil, true
 	}
 }
 
@@ -187,14 +177,7 @@ func (s *store) UpdateResourceVersion(string) {
 func (s *store) watchEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.current, s.receivesList = false, false
-}
-
-// isCurrent reports whether the watch is established.
-func (s *store) isCurrent() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.current
+	s.watch.current, s.receivesList = false, false
 }
 
 // Transformer implements [cache.TransformingStore]: the objects of a streamed list are converted
@@ -216,7 +199,7 @@ func (s *store) Add(obj any) error {
 	s.objects[n] = o.cached
 	delete(s.fetched, n)
 	s.mu.Unlock()
-	s.notify(n)
+	s.changed(n)
 	return nil
 }
 
@@ -235,7 +218,7 @@ func (s *store) update(n name, old *cachedObject, json []byte) {
 	}
 	s.mu.Unlock()
 	if isCurrent {
-		s.notify(n)
+		s.changed(n)
 	}
 }
 
@@ -250,7 +233,7 @@ func (s *store) Delete(obj any) error {
 		delete(s.objects, n)
 		delete(s.fetched, n)
 		s.mu.Unlock()
-		s.notify(n)
+		s.changed(n)
 	}
 	return nil
 }
@@ -267,20 +250,14 @@ func (s *store) Replace(list []any, _ string) error {
 		objects[name{o.Namespace, o.Name}] = o.cached
 	}
 	s.mu.Lock()
-	s.objects, s.fetched, s.synced = objects, nil, true
+	s.objects, s.fetched, s.watch.synced = objects, nil, true
 	if s.receivesList {
-		s.watchErr, s.current, s.receivesList, s.isSilent = nil, true, false, false
+		s.watch.err, s.watch.current, s.receivesList, s.isSilent = nil, true, false, false
 	}
 	s.mu.Unlock()
-	s.notify(name{})
+	s.changed(name{})
 	return nil
 }
 
 // Resync implements [cache.ReflectorStore].
 func (s *store) Resync() error { return nil }
-
-func (s *store) notify(n name) {
-	if s.changed != nil {
-		s.changed(n)
-	}
-}

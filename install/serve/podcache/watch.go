@@ -76,7 +76,7 @@ func (c *Cache) watch(
 	// record records the error of a request, and reports it at most every reportInterval.
 	record := func(err error) {
 		err = fmt.Errorf("watch %s: %w", resource, err)
-		if s.setWatchError(err) && ctx.Err() == nil && c.options.WatchFailed != nil {
+		if s.setWatchError(err) && ctx.Err() == nil {
 			c.options.WatchFailed(resource, err)
 		}
 	}

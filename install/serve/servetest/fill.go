@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Fill returns the options with functions that do nothing in place of required functions that are
-// nil.
+// Fill returns the options, and replaces each required function that is nil with one that does
+// nothing.
 func Fill(o serve.Options) serve.Options {
 	if o.Policy == nil {
 		o.Policy = func() json.RawMessage { return nil }
