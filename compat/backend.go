@@ -97,6 +97,18 @@ func IsLegacyTooLarge(used BackendName, err error) bool {
 	return used == BackendNFT && isOnlyTooLarge(err)
 }
 
+// CheckReadable is like [Backend.Check]. If the tables of iptables-legacy are too large to read, it
+// compares only the rules in nf_tables.
+func CheckReadable(
+	b Backend, ns *netns.NS, rs rules.Ruleset, last Snapshot,
+) (Comparison, error) {
+	found, err := b.Check(ns, rs, last)
+	if IsLegacyTooLarge(found.Backend, err) {
+		err = nil
+	}
+	return found, err
+}
+
 // isOnlyTooLarge reports whether err, or each of the errors that it joins, is xtables.ErrTooLarge.
 func isOnlyTooLarge(err error) bool {
 	var joined interface{ Unwrap() []error }

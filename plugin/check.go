@@ -145,11 +145,7 @@ func (c *call) rulesReadError(err error) error {
 
 // differencesError returns an error that lists differences.
 func (c *call) differencesError(code uint, message string, differences []rules.Difference) error {
-	lines := make([]string, len(differences))
-	for i, d := range differences {
-		lines[i] = d.String()
-	}
-	err := errors.New(strings.Join(lines, "\n"))
+	err := errors.New(strings.Join(rules.DifferenceTexts(differences), "\n"))
 	c.entry.addFullError(err)
 	return cniError(code, message, err)
 }

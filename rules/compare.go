@@ -40,6 +40,15 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s in %s: %s", d.Kind, d.Where, d.Got)
 }
 
+// DifferenceTexts returns the text of each difference; see [Difference.String].
+func DifferenceTexts(differences []Difference) []string {
+	texts := make([]string, len(differences))
+	for i, d := range differences {
+		texts[i] = d.String()
+	}
+	return texts
+}
+
 // Compare compares two rulesets rule by rule, and returns their differences, even if both treat
 // every packet alike. The order of rules matters, the order of tables and chains does not.
 // Comments, roles, values of counters, handles, line numbers and the names of sets are not

@@ -204,15 +204,12 @@ func (r *auditRun) describe(differences []rules.Difference, noRules bool) string
 // identify returns a digest of the differences, or an empty string if there are none. A process of
 // the pod determines their number and size, and the digest is stored until they are repaired.
 func identify(differences []rules.Difference) string {
-	lines := make([]string, len(differences))
-	for i, d := range differences {
-		lines[i] = d.String()
-	}
-	if len(lines) == 0 {
+	if len(differences) == 0 {
 		return ""
 	}
-	slices.Sort(lines)
-	digest := sha256.Sum256([]byte(strings.Join(lines, "\n")))
+	texts := rules.DifferenceTexts(differences)
+	slices.Sort(texts)
+	digest := sha256.Sum256([]byte(strings.Join(texts, "\n")))
 	return string(digest[:])
 }
 
@@ -223,12 +220,9 @@ const maxShownDifferences = 3
 // joinDifferences describes the first maxShownDifferences of the differences, and says how many it
 // omits.
 func joinDifferences(differences []rules.Difference) string {
-	var lines []string
-	for _, d := range differences[:min(maxShownDifferences, len(differences))] {
-		lines = append(lines, d.String())
-	}
+	texts := rules.DifferenceTexts(differences[:min(maxShownDifferences, len(differences))])
 	if omitted := len(differences) - maxShownDifferences; omitted > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", omitted))
+		texts = append(texts, fmt.Sprintf("and %d more", omitted))
 	}
-	return strings.Join(lines, "; ")
+	return strings.Join(texts, "; ")
 }

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,7 +82,7 @@ type Guard struct {
 	ruleset         rules.Ruleset // written rules
 	backend         compat.BackendName
 	comparedAt      time.Time     // time of the last comparison that found the rules as desired
-	repairs         *rate.Limiter // limits repairs that no change of the desired rules requires
+	repairs         *rate.Limiter // limits repairs of changes by other programs
 	conflictAt      time.Time     // time of the last postponed repair; zero if there was none
 	uninstalled     bool
 }
@@ -127,8 +129,13 @@ func (g *Guard) State() State {
 	}
 }
 
-// errNotLoaded is the error before the first call of Replace.
-var errNotLoaded = errors.New("the agent does not know the node's pods yet")
+var (
+	// errNotLoaded is the error before the first call of Replace.
+	errNotLoaded = errors.New("the agent does not know the node's pods yet")
+	// errConflict is the error if the rules are not as desired, and their repair was postponed.
+	errConflict = errors.New("another program changes or removes the rules repeatedly; " +
+		"they are restored at most once per second")
+)
 
 // Set sets the addresses of a pod, and returns nil once the rules contain them. It ignores
 // addresses that do not affect redirection; see [decide.GlobalAddresses]. Before the first call of
@@ -219,7 +226,7 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 
 // reconcile brings the rules to the desired state. It does nothing before Replace and after
 // Uninstall. The caller holds g.rulesMu. event is the event that caused the call, or nil. Unless
-// urgent is set, a repair may be postponed; the error is then a [conflictError].
+// urgent is set, a repair may be postponed; the error is then errConflict.
 func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	g.mu.Lock()
 	loaded := g.loaded
@@ -228,9 +235,9 @@ func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 		return nil
 	}
 	err := g.options.Do(func() error { return g.reconcileInNode(event, urgent) })
-	conflict := new(conflictError)
-	switch isConflict := errors.As(err, &conflict); {
-	case isConflict && g.err != nil && !errors.As(g.err, &conflict):
+	isConflict := errors.Is(err, errConflict)
+	switch {
+	case isConflict && g.err != nil && !errors.Is(g.err, errConflict):
 		return g.err // the last repair failed, so that there is no conflict yet
 	case isConflict:
 		g.reportConflict(event)
@@ -262,17 +269,17 @@ func (g *Guard) reconcileInNode(event *watch.Event, urgent bool) error {
 		return err
 	}
 	sameRules := g.backend != "" && rules.Equal(rs, g.ruleset)
-	last := g.snapshot
-	if !sameRules {
-		last = compat.Snapshot{}
+	var last compat.Snapshot
+	if sameRules {
+		last = g.snapshot
 	}
-	found, err := g.check(rs, last)
+	found, err := compat.CheckReadable(g.options.Backend, nil, rs, last)
 	if err != nil {
 		return err
 	}
 	if len(found.Differences) > 0 {
 		if sameRules && !g.repairs.Allow() && !urgent {
-			return &conflictError{}
+			return errConflict
 		}
 		applied, err := g.apply(rs, found.Snapshot)
 		if compat.IsNotSupported(err) && !g.matchesUser &&
@@ -284,27 +291,19 @@ func (g *Guard) reconcileInNode(event *watch.Event, urgent bool) error {
 		if err != nil && !compat.IsLegacyTooLarge(applied.Backend, err) {
 			return err
 		}
-		if found, err = g.check(rs, applied.Snapshot()); err != nil {
+		found, err = compat.CheckReadable(g.options.Backend, nil, rs, applied.Snapshot())
+		if err != nil {
 			return err
 		}
 		if len(found.Differences) > 0 {
-			return &differencesError{found.Differences}
+			return fmt.Errorf("the rules in the kernel differ from the rules that were written: %s",
+				strings.Join(rules.DifferenceTexts(found.Differences), "; "))
 		}
 		g.reportWrite(applied, sameRules, kubeletChanged, event)
 	}
 	g.snapshot, g.ruleset, g.backend = found.Snapshot, rs, found.Backend
 	g.writtenChanges, g.comparedAt = changes, time.Now()
 	return nil
-}
-
-// check compares the rules. If the tables of iptables-legacy are too large to read, as those of
-// kube-proxy may be, it compares only the rules in nf_tables.
-func (g *Guard) check(rs rules.Ruleset, last compat.Snapshot) (compat.Comparison, error) {
-	found, err := g.options.Backend.Check(nil, rs, last)
-	if compat.IsLegacyTooLarge(found.Backend, err) {
-		err = nil
-	}
-	return found, err
 }
 
 // apply writes the rules. It holds the lock of the iptables programs if necessary.

@@ -1,7 +1,6 @@
 package hostrules
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -55,17 +55,17 @@ var errNoKubelet = errors.New("no process in the node's network namespace and ou
 // cgroup namespace. If a process that may be the kubelet cannot be examined, FindKubelet returns
 // the error.
 func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
-	entries, err := os.ReadDir(procDir)
+	var processes procfs.Procs
+	proc, err := procfs.NewFS(procDir)
+	if err == nil {
+		processes, err = proc.AllProcs()
+	}
 	if err != nil {
 		return Kubelet{}, fmt.Errorf("search for the kubelet: %w", err)
 	}
 	var found *Kubelet
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		k, ok, err := candidate(procDir, pid, host)
+	for _, p := range processes {
+		k, ok, err := candidate(procDir, p, host)
 		if err != nil {
 			return Kubelet{}, fmt.Errorf("search for the kubelet: %w", err)
 		}
@@ -81,45 +81,47 @@ func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 
 // candidate returns the process if it may be the kubelet. It returns false for other processes, and
 // for a process that ends meanwhile.
-func candidate(procDir string, pid int, host netns.ID) (k Kubelet, ok bool, err error) {
-	dir := filepath.Join(procDir, strconv.Itoa(pid))
-	name, err := os.ReadFile(filepath.Join(dir, "comm"))
-	if err != nil || !slices.Contains(kubeletNames(), strings.TrimSpace(string(name))) {
+func candidate(procDir string, p procfs.Proc, host netns.ID) (k Kubelet, ok bool, err error) {
+	name, err := p.Comm()
+	if err != nil || !slices.Contains(kubeletNames(), name) {
 		return Kubelet{}, false, nil
 	}
+	dir := filepath.Join(procDir, strconv.Itoa(p.PID))
 	var ns unix.Stat_t
 	if unix.Stat(filepath.Join(dir, "ns/net"), &ns) != nil || ns.Ino != host.Ino ||
 		ns.Dev != host.Dev {
 		return Kubelet{}, false, nil
 	}
-	k = Kubelet{PID: pid}
-	isInPod, err := k.examine(procDir)
+	k = Kubelet{PID: p.PID}
+	isInPod, err := k.examine(p, dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return Kubelet{}, false, nil // the process has ended
 	}
 	return k, !isInPod && err == nil, err
 }
 
-// examine sets the fields after PID, and reports whether the process is in a pod. The fields may be
-// incomplete if it is in a pod, or with an error.
-func (k *Kubelet) examine(procDir string) (isInPod bool, err error) {
-	dir := filepath.Join(procDir, strconv.Itoa(k.PID))
-	if k.Started, err = startTime(dir); err != nil {
-		return false, err
-	}
-	status, err := os.ReadFile(filepath.Join(dir, "status"))
+// examine sets the fields after PID, and reports whether the process is in a pod. If it is, or if
+// examine returns an error, the fields may be incomplete. dir is the directory of the process in
+// /proc.
+func (k *Kubelet) examine(p procfs.Proc, dir string) (isInPod bool, err error) {
+	stat, err := p.Stat()
 	if err != nil {
 		return false, err
 	}
-	k.UID = realUID(status)
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+	status, err := p.NewStatus()
 	if err != nil {
 		return false, err
 	}
-	if bytes.Contains(text, []byte("kubepods")) {
+	cgroups, err := p.Cgroups()
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(cgroups, func(c procfs.Cgroup) bool {
+		return strings.Contains(c.Path, "kubepods")
+	}) {
 		return true, nil
 	}
-	k.cgroupPath = cgroup2Path(text)
+	k.Started, k.UID, k.cgroupPath = stat.Starttime, uint32(status.UIDs[0]), cgroup2Path(cgroups)
 	return false, k.setCgroup(dir)
 }
 
@@ -160,13 +162,20 @@ func (k *Kubelet) setCgroup(dir string) error {
 // still has the same id. The calling thread must be in the node's cgroup namespace, as for
 // [FindKubelet], because the paths of cgroups depend on it.
 func (k Kubelet) IsCurrent(procDir string) bool {
-	dir := filepath.Join(procDir, strconv.Itoa(k.PID))
-	started, err := startTime(dir)
-	if err != nil || started != k.Started {
+	proc, err := procfs.NewFS(procDir)
+	if err != nil {
 		return false
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup"))
-	if err != nil || cgroup2Path(text) != k.cgroupPath {
+	p, err := proc.Proc(k.PID)
+	if err != nil {
+		return false
+	}
+	stat, err := p.Stat()
+	if err != nil || stat.Starttime != k.Started {
+		return false
+	}
+	cgroups, err := p.Cgroups()
+	if err != nil || cgroup2Path(cgroups) != k.cgroupPath {
 		return false
 	}
 	if k.cgroupDir == "" {
@@ -176,42 +185,12 @@ func (k Kubelet) IsCurrent(procDir string) bool {
 	return unix.Stat(k.cgroupDir, &s) == nil && s.Ino == k.Cgroup.ID
 }
 
-// startTime returns the start time of a process (proc_pid_stat(5), field 22).
-func startTime(dir string) (uint64, error) {
-	text, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return 0, err
-	}
-	// The second field, the name in parentheses, may contain spaces and parentheses.
-	afterName := text[bytes.LastIndexByte(text, ')')+1:]
-	const index = 22 - 3 // the fields after the name begin with field 3
-	fields := strings.Fields(string(afterName))
-	if len(fields) <= index {
-		return 0, fmt.Errorf("%s/stat has too few fields", dir)
-	}
-	return strconv.ParseUint(fields[index], 10, 64)
-}
-
-// realUID returns the real user in the file status of a process (proc_pid_status(5)), or 0 if the
-// file has none.
-func realUID(status []byte) uint32 {
-	for line := range bytes.Lines(status) {
-		if ids, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
-			if fields := bytes.Fields(ids); len(fields) > 0 {
-				uid, _ := strconv.ParseUint(string(fields[0]), 10, 32)
-				return uint32(uid)
-			}
-		}
-	}
-	return 0
-}
-
-// cgroup2Path returns the path of the cgroup of version 2 in the file cgroup of a process
+// cgroup2Path returns the path of the cgroup of version 2, whose hierarchy has the ID 0
 // (cgroups(7)), or "" if there is none.
-func cgroup2Path(text []byte) string {
-	for line := range bytes.Lines(text) {
-		if path, ok := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("0::")); ok {
-			return string(path)
+func cgroup2Path(cgroups []procfs.Cgroup) string {
+	for _, c := range cgroups {
+		if c.HierarchyID == 0 {
+			return c.Path
 		}
 	}
 	return ""

@@ -163,7 +163,7 @@ func TestAKubeletThatCannotBeExamined(t *testing.T) {
 		}
 		for name, text := range map[string]string{
 			"comm": "kubelet\n", "status": "Uid:\t0\t0\t0\t0\n", "cgroup": "0::/kubelet\n",
-			"stat": "7 (kubelet) S" + strings.Repeat(" 1", 30),
+			"stat": "7 (kubelet) S" + strings.Repeat(" 1", 50),
 		} {
 			if err == nil && name != row.file && (row.file != "" || name != "status") {
 				err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)

@@ -2,10 +2,8 @@ package hostrules
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/sluice-mesh/sluice/nft/watch"
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A ReportKind is a kind of report.
@@ -93,24 +91,4 @@ func (r *Report) setProcess(event *watch.Event) {
 	if event != nil && event.PID != 0 {
 		r.Process, r.PID = event.Process, event.PID
 	}
-}
-
-// conflictError is the error if the rules differ from the desired rules, and their repair was
-// postponed.
-type conflictError struct{}
-
-func (*conflictError) Error() string {
-	return "another program changes or removes the rules repeatedly; " +
-		"they are restored at most once per second"
-}
-
-// differencesError is the error if the rules in the kernel differ from the rules that were written.
-type differencesError struct{ differences []rules.Difference }
-
-func (e *differencesError) Error() string {
-	lines := make([]string, len(e.differences))
-	for i, d := range e.differences {
-		lines[i] = d.String()
-	}
-	return "the rules differ from what was written: " + strings.Join(lines, "; ")
 }

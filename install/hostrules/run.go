@@ -15,7 +15,7 @@ const (
 	// replaces any interval.
 	defaultInterval = 10 * time.Second
 	legacyInterval  = time.Second
-	// kubeletInterval is the time between two checks of the kubelet. A check takes 20 µs.
+	// kubeletInterval is the time between two checks of the kubelet. A check takes 0.1 ms.
 	kubeletInterval = 250 * time.Millisecond
 	// searchInterval is the time between two searches for a missing kubelet. A search takes some
 	// milliseconds.

@@ -39,21 +39,17 @@ func podInPath(path string) string {
 		if !ok {
 			continue
 		}
-		before, uid, ok := cutLast(slice, "-pod")
-		uid = strings.ReplaceAll(uid, "_", "-")
-		if ok && isUID(uid) && strings.Contains(before, "kubepods") {
+		const separator = "-pod"
+		i := strings.LastIndex(slice, separator)
+		if i < 0 || !strings.Contains(slice[:i], "kubepods") {
+			continue
+		}
+		uid := strings.ReplaceAll(slice[i+len(separator):], "_", "-")
+		if isUID(uid) {
 			return uid
 		}
 	}
 	return ""
-}
-
-// cutLast is like [strings.Cut], but cuts around the last separator.
-func cutLast(s, sep string) (before, after string, ok bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // isUID reports whether the text may be a pod's UID: 36 characters with hyphens, or the 32

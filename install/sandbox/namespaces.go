@@ -1,12 +1,6 @@
 package sandbox
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -25,25 +19,17 @@ func Namespaces(nodeProc string) ([]*netns.NS, error) {
 	}
 	seen := map[netns.ID]bool{host: true, (*netns.NS)(nil).ID(): true}
 	var namespaces []*netns.NS
-	var firstErr error
-	failed := 0
+	var errs fileErrors
 	for _, pid := range pids {
-		ns, err := proc.openUnless(seen, pid)
-		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH): // the process has ended
+		switch ns, err := proc.openUnless(seen, pid); {
 		case err != nil:
-			if failed++; firstErr == nil {
-				firstErr = err
-			}
+			errs.add(err)
 		case ns != nil:
 			seen[ns.ID()] = true
 			namespaces = append(namespaces, ns)
 		}
 	}
-	if failed > 0 {
-		err = errorIn(Proc, fmt.Errorf("%d processes: the first error is: %w", failed, firstErr))
-	}
-	return namespaces, err
+	return namespaces, errs.in(Proc)
 }
 
 // openUnless opens the network namespace of a process, or returns nil if seen contains it.

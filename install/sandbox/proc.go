@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -51,23 +51,16 @@ func (d procDir) podOf(pid int) (uid string, err error) {
 
 // startTime returns the start time of a process in ticks since the boot of the node.
 func (d procDir) startTime(pid int) (uint64, error) {
-	var buf [1 << 10]byte
-	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/stat", buf[:])
+	proc, err := procfs.NewFS(string(d))
 	if err != nil {
 		return 0, err
 	}
-	return parseStartTime(buf[:n])
-}
-
-// parseStartTime returns the field starttime of a /proc/PID/stat (proc_pid_stat(5), field 22). The
-// name of the process, which is the second field in parentheses, may contain any bytes.
-func parseStartTime(stat []byte) (uint64, error) {
-	const index = 22 - 3 // the fields after the name begin with field 3
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= index {
-		return 0, errors.New("the stat file has no start time")
+	process, err := proc.Proc(pid)
+	if err != nil {
+		return 0, err
 	}
-	return strconv.ParseUint(string(fields[index]), 10, 64)
+	stat, err := process.Stat()
+	return stat.Starttime, err
 }
 
 // confirms reports whether a process of the pod still has the process ID in the sandbox's path:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
@@ -83,9 +85,10 @@ type fileErrors struct {
 	count int
 }
 
-// add adds an error, unless it means that the file has been removed since it was listed.
+// add adds an error, unless it means that the file was removed, or the process of a file below
+// /proc ended, since the directory was listed.
 func (e *fileErrors) add(err error) {
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return
 	}
 	if e.count++; e.first == nil {

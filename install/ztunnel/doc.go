@@ -24,26 +24,26 @@
 // of package zds. ztunnel connects and sends a ZdsHello with its version, which the agent records
 // but does not check. The agent then sends an AddWorkload for each pod, with the descriptor of the
 // pod's network namespace, or a KeepWorkload if the namespace is unknown: ztunnel continues to
-// serve the pod if it served it before. SnapshotSent ends this snapshot. Then follow an AddWorkload
-// or a DelWorkload for each change. ztunnel acknowledges each message, in order. A connection has
-// at most one unacknowledged message.
+// serve the pod if it served it before. SnapshotSent ends this snapshot. Afterwards the agent sends
+// an AddWorkload or a DelWorkload for each change. ztunnel acknowledges each message, in order. A
+// connection has at most one unacknowledged message.
 //
 // During an upgrade several ztunnels are connected. Each receives all messages. [Server.Add]
-// succeeds when the first ztunnel has acknowledged the message, [Server.Remove] when all have that
-// are still connected.
+// succeeds when the first ztunnel has acknowledged the message, and [Server.Remove] when every
+// ztunnel that is still connected has acknowledged it.
 //
 // The section "Ambient mode" of e2e/README.md lists the differences from istio-cni.
 //
 // # Limits
 //
-//   - ZdsHello must arrive within 5 s of the acceptance of the connection or of the call of
-//     [Server.Restore], whichever is later.
+//   - ZdsHello must arrive within 5 s after the server has accepted the connection and
+//     [Server.Restore] was called.
 //   - A message from ztunnel has at most 64 KiB.
 //   - At most 16 connections are served; others wait in the listen backlog of the socket.
 //   - Only root may connect.
 //   - There is no time limit for an acknowledgement, because a late one is still valid. The callers
-//     of Add and Remove set a deadline; [Server.State] shows which message is not acknowledged, and
-//     since when.
+//     of Add and Remove set a deadline. [Server.State] shows the message that is not acknowledged,
+//     and when it was sent.
 //   - The server closes the connection after an unexpected acknowledgement and after a message that
 //     cannot be decoded, because acknowledgements are matched to messages only by their order.
 //     ztunnel connects again and receives a snapshot.

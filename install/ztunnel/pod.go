@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	vishnetns "github.com/vishvananda/netns"
-
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
@@ -44,7 +42,7 @@ func newServedPod(p Pod) (*servedPod, error) {
 	if p.Netns == nil {
 		return served, nil
 	}
-	ns, err := netns.FromHandle(vishnetns.NsHandle(p.Netns.FD()))
+	ns, err := netns.FromHandle(p.Netns.Handle())
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: duplicate the network namespace: %w", p, err)
 	}
@@ -55,11 +53,9 @@ func newServedPod(p Pod) (*servedPod, error) {
 // matches reports whether a pod needs no new servedPod. An unknown network namespace matches every
 // namespace.
 func (served *servedPod) matches(p Pod) bool {
-	if served.Name != p.Name || served.Namespace != p.Namespace ||
-		served.ServiceAccount != p.ServiceAccount {
-		return false
-	}
-	return p.Netns == nil || served.Netns != nil && served.Netns.ID() == p.Netns.ID()
+	sameNetns := p.Netns == nil || served.Netns != nil && served.Netns.ID() == p.Netns.ID()
+	return sameNetns && served.Name == p.Name && served.Namespace == p.Namespace &&
+		served.ServiceAccount == p.ServiceAccount
 }
 
 // closeUnused closes the network namespace if the pod was removed and no connection is sending the

@@ -86,8 +86,8 @@ func (s *Server) Serve(ctx context.Context, socket string) error {
 }
 
 // Restore sets the pods that exist when the agent starts. The server serves no ztunnel before the
-// first call. Pods that [Server.Add] or [Server.Remove] has changed before the first call are not
-// changed. A later call adds pods without waiting for ztunnel. A pod whose network namespace cannot
+// first call. The first call does not change pods that [Server.Add] or [Server.Remove] has changed
+// before. A later call adds pods without waiting for ztunnel. A pod whose network namespace cannot
 // be duplicated is logged, and restored without one; a pod without a UID is logged and ignored.
 func (s *Server) Restore(pods []Pod) {
 	s.mu.Lock()
@@ -122,10 +122,10 @@ func (s *Server) isRestored() bool { return s.removed == nil }
 // that have not acknowledged it.
 //
 // If no ztunnel is connected, the error wraps [ErrNotConnected]; if each ztunnel has refused the
-// pod, it wraps [ErrRefused]. If the context ends, the error wraps the context's error, and names
-// the messages that are not acknowledged and since when. After these errors the pod is in the
-// state, and is sent to the next ztunnel that connects. After other errors the state does not
-// contain the pod as passed to Add; it may contain an earlier or a later version.
+// pod, it wraps [ErrRefused]. If the context ends, the error wraps the context's error, and says
+// which messages are not acknowledged and since when. After these errors the pod is in the state,
+// and is sent to the next ztunnel that connects. After other errors the state does not contain this
+// version of the pod; it may contain an earlier or a later version.
 func (s *Server) Add(ctx context.Context, p Pod) error {
 	if p.UID == "" {
 		return errNoUID

@@ -41,16 +41,11 @@ type ConnectionState struct {
 
 // A PodState is a pod with the acknowledgements of ztunnels.
 type PodState struct {
-	UID, Name, Namespace string
-	Netns                netns.ID // zero if unknown
+	UID   string
+	Netns netns.ID // zero if unknown
 	// AckedBy is the number of connections that have acknowledged the pod with this network
 	// namespace. A keep does not count.
 	AckedBy int
-	// AckedByReady reports whether at least one connection is ready, and each ready one has
-	// acknowledged the pod.
-	AckedByReady bool
-	// Error is the error with which ztunnel acknowledged the pod; empty for none.
-	Error string
 }
 
 // IsConnected reports whether a ztunnel is connected and has sent its hello.
@@ -95,33 +90,17 @@ func (s *Server) State() State {
 		state.Connections = append(state.Connections, info)
 	}
 	for _, served := range s.pods {
-		state.Pods = append(state.Pods, served.state(connections))
+		p := PodState{UID: served.UID}
+		if served.Netns != nil {
+			p.Netns = served.Netns.ID()
+		}
+		for _, c := range connections {
+			if c.reply(served) == acknowledged {
+				p.AckedBy++
+			}
+		}
+		state.Pods = append(state.Pods, p)
 	}
 	slices.SortFunc(state.Pods, func(a, b PodState) int { return strings.Compare(a.UID, b.UID) })
 	return state
-}
-
-func (served *servedPod) state(connections []*connection) PodState {
-	p := PodState{UID: served.UID, Name: served.Name, Namespace: served.Namespace}
-	if served.Netns != nil {
-		p.Netns = served.Netns.ID()
-	}
-	ready, ackedByReady := 0, 0
-	for _, c := range connections {
-		reply := c.reply(served)
-		switch reply {
-		case acknowledged:
-			p.AckedBy++
-		case refused:
-			p.Error = c.results[served.UID].err
-		}
-		if c.synced {
-			ready++
-			if reply == acknowledged {
-				ackedByReady++
-			}
-		}
-	}
-	p.AckedByReady = ready > 0 && ready == ackedByReady
-	return p
 }
