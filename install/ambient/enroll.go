@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
-	vishnetns "github.com/vishvananda/netns"
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
-	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft"
@@ -102,7 +99,7 @@ func (n *Node) add(
 		return agent.Enrollment{}, source.WithKind(source.Unavailable,
 			errors.New("the agent is starting and has not listed the pods of the node yet"))
 	}
-	if n.isUninstalled() {
+	if n.uninstalled.Load() {
 		return agent.Enrollment{}, errUninstalled
 	}
 	desired, err := n.desiredPod(ctx, ref)
@@ -110,7 +107,7 @@ func (n *Node) add(
 		return agent.Enrollment{}, err
 	}
 	ref.UID = desired.object.Metadata.UID // a static pod has another UID in the kubelet
-	own, err := netns.FromHandle(vishnetns.NsHandle(ns.FD()))
+	own, err := netns.FromHandle(ns.Handle())
 	if err != nil {
 		return agent.Enrollment{}, source.WithKind(agent.KindRules, err)
 	}
@@ -122,7 +119,7 @@ func (n *Node) add(
 	}
 	defer p.lock.Release(1)
 	// The reconciliation sets the annotation.
-	defer n.queue.Add(cluster.Name{Namespace: ref.Namespace, Name: ref.Name})
+	defer n.queue.Add(nameOf(ref))
 	if p.ns == nil || p.ns.ID() != own.ID() {
 		p.setNS(own)
 	} else {
@@ -130,7 +127,7 @@ func (n *Node) add(
 	}
 	applied, err := n.enroll(ctx, p, desired, addresses, true, false)
 	// Uninstall may have been called meanwhile. If it is called later, it waits for p.lock.
-	if err == nil && n.isUninstalled() {
+	if err == nil && n.uninstalled.Load() {
 		err = errUninstalled
 	}
 	if err != nil {
@@ -247,12 +244,4 @@ func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, wait bool) erro
 			return fmt.Errorf("waited %v for ztunnel: %w", waited, err)
 		}
 	}
-}
-
-// sameAmbient reports whether all parameters are equal.
-func sameAmbient(a, b rules.Ambient) bool {
-	return a.DNS == b.DNS && a.BypassInboundCapture == b.BypassInboundCapture && a.IPv6 == b.IPv6 &&
-		a.Counters == b.Counters && slices.Equal(a.RerouteInterfaces, b.RerouteInterfaces) &&
-		a.ProbeSourceIPv4 == b.ProbeSourceIPv4 && a.ProbeSourceIPv6 == b.ProbeSourceIPv6 &&
-		slices.Equal(a.Without, b.Without)
 }

@@ -26,18 +26,17 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 	n.markUnsearched(objects...)
 	found := n.sandboxes(ctx, objects)
 	for _, o := range objects {
-		m := o.Metadata
-		sb, ok := found[m.UID]
+		ref := refOf(o)
+		sb, ok := found[ref.UID]
 		if !ok {
 			continue
 		}
-		ref := source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 		if err := n.findLeftover(ctx, ref, sb); err != nil {
 			n.Log.Debug("a pod cannot be searched for rules of an earlier agent yet", podField(ref),
 				zap.Error(err))
 			continue
 		}
-		n.markSearched(nameOf(o))
+		n.markSearched(nameOf(ref))
 	}
 }
 
@@ -47,7 +46,7 @@ func (n *Node) findLeftover(ctx context.Context, ref source.Ref, sb sandbox.Sand
 	if err != nil {
 		return err
 	}
-	has, err := n.hasRules(ctx, ns)
+	has, err := n.hasAmbientRules(ctx, ns)
 	if err != nil || !has || n.IsHost(ns.ID()) {
 		return errors.Join(err, ns.Close())
 	}
@@ -60,15 +59,15 @@ func (n *Node) findLeftover(ctx context.Context, ref source.Ref, sb sandbox.Sand
 	return nil
 }
 
-// hasRules is like the function hasRules, and holds RuleLock. If the tables of iptables-legacy are
-// too large to read, only the rules in nf_tables count.
-func (n *Node) hasRules(ctx context.Context, ns *netns.NS) (bool, error) {
+// hasAmbientRules calls the function hasAmbientRules while it holds RuleLock. If the tables of
+// iptables-legacy are too large to read, only the rules in nf_tables count.
+func (n *Node) hasAmbientRules(ctx context.Context, ns *netns.NS) (bool, error) {
 	unlock, err := n.lockRules(ctx, false)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	has, err := hasRules(ns)
+	has, err := hasAmbientRules(ns)
 	return has, withoutLegacyTooLarge(err)
 }
 
@@ -81,8 +80,8 @@ func withoutLegacyTooLarge(err error) error {
 	return err
 }
 
-// hasRules reports whether a network namespace has rules of ambient mode.
-func hasRules(ns *netns.NS) (bool, error) {
+// hasAmbientRules reports whether a network namespace has rules of ambient mode.
+func hasAmbientRules(ns *netns.NS) (bool, error) {
 	for _, b := range compat.Backends() {
 		rs, err := b.Read(ns)
 		if err != nil && !compat.IsNotSupported(err) {
@@ -106,7 +105,7 @@ func (n *Node) hasSidecarRules(
 		return false, err
 	}
 	defer unlock()
-	switch isAmbient, err := hasRules(ns); {
+	switch isAmbient, err := hasAmbientRules(ns); {
 	case withoutLegacyTooLarge(err) != nil, isAmbient:
 		return false, err
 	case object.IsInjected():
@@ -120,7 +119,7 @@ func (n *Node) hasSidecarRules(
 func (n *Node) isUnsearched(ref source.Ref) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	uid, ok := n.unsearched[cluster.Name{Namespace: ref.Namespace, Name: ref.Name}]
+	uid, ok := n.unsearched[nameOf(ref)]
 	return ok && uid == ref.UID
 }
 
@@ -129,7 +128,7 @@ func (n *Node) markUnsearched(objects ...*decide.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, o := range objects {
-		n.unsearched[nameOf(o)] = o.Metadata.UID
+		n.unsearched[nameOf(refOf(o))] = o.Metadata.UID
 	}
 }
 
@@ -140,6 +139,10 @@ func (n *Node) markSearched(name cluster.Name) {
 	delete(n.unsearched, name)
 }
 
-func nameOf(o *decide.Pod) cluster.Name {
-	return cluster.Name{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
+func refOf(o *decide.Pod) source.Ref {
+	return source.Ref{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, UID: o.Metadata.UID}
+}
+
+func nameOf(ref source.Ref) cluster.Name {
+	return cluster.Name{Namespace: ref.Namespace, Name: ref.Name}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -124,6 +125,8 @@ type Node struct {
 	Options
 	queue    workqueue.TypedRateLimitingInterface[cluster.Name]
 	restored chan struct{} // closed by restore, when the pods of the node are known
+	// uninstalled is set by Uninstall, before it reads pods.
+	uninstalled atomic.Bool
 
 	mu   sync.Mutex
 	pods map[string]*pod // by UID
@@ -131,8 +134,6 @@ type Node struct {
 	// searched for rules of an earlier agent: the pods existed when the agent started, or left
 	// ambient mode before their network namespaces were found.
 	unsearched map[cluster.Name]string
-	// uninstalled is set by Uninstall.
-	uninstalled bool
 }
 
 // New returns a node that does nothing until [Node.Run].
@@ -161,14 +162,14 @@ func (n *Node) Changed(namespace, name string) {
 	}
 	for _, item := range n.Pods.Pods() {
 		if namespace == "" || item.Namespace == namespace {
-			n.queue.Add(cluster.Name{Namespace: item.Namespace, Name: item.Name})
+			n.queue.Add(nameOf(item.Ref))
 		}
 	}
 	// n.pods may contain deleted pods, which n.Pods no longer lists.
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.pods {
-		n.queue.Add(cluster.Name{Namespace: p.ref.Namespace, Name: p.ref.Name})
+		n.queue.Add(nameOf(p.ref))
 	}
 }
 

@@ -37,8 +37,8 @@ func States() []State { return []State{Enrolled, Pending} }
 // A pod is a pod that is, or may be, in ambient mode.
 type pod struct {
 	ref source.Ref
-	// isUnlisted is set from the pod's ADD until the cache has reported the pod: that the cache
-	// does not contain the pod then does not mean that it was deleted. Node.mu protects it.
+	// isUnlisted is set from the pod's ADD until the cache reports the pod. While it is set, the
+	// pod may exist although the cache does not contain it. Node.mu protects it.
 	isUnlisted bool
 	// lock protects the other fields. It is held while the pod is reconciled or enrolled, also
 	// while ztunnel does not reply. It is a semaphore, because acquiring it must respect a
@@ -53,11 +53,11 @@ type pod struct {
 	// isNSReplaced is set if ns has replaced an earlier network namespace. Missing rules are then
 	// no difference: the pod started without an ADD of Sluice.
 	isNSReplaced bool
-	// missingSince is when the searches began to find no network namespace with the addresses of
-	// the running pod; zero if the last search found one.
+	// missingSince is the time of the first of successive searches that found no network namespace
+	// with the addresses of the running pod; zero if the last search found one.
 	missingSince time.Time
-	// disconnectedSince is when the attempts to enroll the running pod began to fail because no
-	// ztunnel was connected; zero after another result.
+	// disconnectedSince is the time of the first of successive attempts to enroll the running pod
+	// that failed because no ztunnel was connected; zero if the last attempt had another result.
 	disconnectedSince time.Time
 	// ambient contains the parameters of the installed rules.
 	ambient rules.Ambient
@@ -205,7 +205,16 @@ type PendingPod struct {
 // name.
 func (n *Node) Pending() []PendingPod {
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	pending := n.pending()
+	n.mu.Unlock()
+	slices.SortFunc(pending, func(a, b PendingPod) int {
+		return strings.Compare(a.Ref.String(), b.Ref.String())
+	})
+	return pending
+}
+
+// pending is like Pending, in any order. The caller holds n.mu.
+func (n *Node) pending() []PendingPod {
 	var pending []PendingPod
 	for _, p := range n.pods {
 		if !p.lock.TryAcquire(1) {
@@ -217,9 +226,6 @@ func (n *Node) Pending() []PendingPod {
 		}
 		p.lock.Release(1)
 	}
-	slices.SortFunc(pending, func(a, b PendingPod) int {
-		return strings.Compare(a.Ref.String(), b.Ref.String())
-	})
 	return pending
 }
 
@@ -238,18 +244,8 @@ func (n *Node) Restored() bool {
 func (n *Node) Count() map[State]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	count := map[State]int{Enrolled: 0, Pending: 0}
-	for _, p := range n.pods {
-		state := Pending
-		if p.lock.TryAcquire(1) {
-			if p.enrolled {
-				state = Enrolled
-			}
-			p.lock.Release(1)
-		}
-		count[state]++
-	}
-	return count
+	pending := len(n.pending())
+	return map[State]int{Enrolled: len(n.pods) - pending, Pending: pending}
 }
 
 // The reasons of events on pods.

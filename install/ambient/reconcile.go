@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -152,7 +153,7 @@ func (n *Node) enrollRunning(
 		}
 	}
 	p.missingSince = time.Time{}
-	if p.enrolled && sameAmbient(p.ambient, desired.ambient) &&
+	if p.enrolled && reflect.DeepEqual(p.ambient, desired.ambient) &&
 		(len(addresses) == 0 || sameAddresses(addresses, p.addresses)) {
 		return 0, nil
 	}
@@ -322,8 +323,7 @@ func (n *Node) annotate(
 	if p.annotation != "" {
 		newValue = &p.annotation
 	}
-	err := n.Cluster.AnnotatePod(ctx, cluster.Name{Namespace: item.Namespace, Name: item.Name},
-		item.UID, annotationName, newValue)
+	err := n.Cluster.AnnotatePod(ctx, nameOf(item.Ref), item.UID, annotationName, newValue)
 	// NotFound and Conflict mean that the pod was deleted or replaced; the cache will report this.
 	if err != nil && !cluster.IsNotFound(err) && !cluster.IsConflict(err) {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// When the agent starts, restore passes the existing pods in ambient mode to ztunnel and to the
-// node's rules, and then searches the other pods for rules of an earlier agent. It returns false if
+// restore passes the pods in ambient mode that exist when the agent starts to ztunnel and to the
+// node's rules. It then searches the other pods for rules of an earlier agent. It returns false if
 // ctx ends before the pods are passed.
 func (n *Node) restore(ctx context.Context) bool {
 	ticker := time.NewTicker(pollInterval)

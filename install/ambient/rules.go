@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
-	vishnetns "github.com/vishvananda/netns"
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -46,7 +46,7 @@ func (n *Node) Rules(uid string) *Rules {
 		p.rulesMu.Unlock()
 		return nil
 	}
-	ns, err := netns.FromHandle(vishnetns.NsHandle(p.ns.FD()))
+	ns, err := netns.FromHandle(p.ns.Handle())
 	if err != nil {
 		p.rulesMu.Unlock()
 		n.Log.Warn("a pod in ambient mode cannot be audited", podField(p.ref), zap.Error(err))
@@ -95,8 +95,9 @@ func (n *Node) install(
 	}
 	defer unlock()
 	var found compat.Comparison
-	if rulesExpected || p.backend != "" && sameAmbient(p.ambient, a) {
-		if found, err = n.check(p, rs, compat.Snapshot{}); err != nil {
+	if rulesExpected || p.backend != "" && reflect.DeepEqual(p.ambient, a) {
+		found, err = compat.CheckReadable(n.Backend, p.ns, rs, compat.Snapshot{})
+		if err != nil {
 			return applied, err
 		}
 		if len(found.Differences) == 0 {
@@ -157,29 +158,15 @@ func storable(found compat.Comparison) *compat.Comparison {
 	return &found
 }
 
-// check compares the rules. If the tables of iptables-legacy are too large to read, it compares
-// only the rules in nf_tables.
-func (n *Node) check(p *pod, rs rules.Ruleset, last compat.Snapshot) (compat.Comparison, error) {
-	found, err := n.Backend.Check(p.ns, rs, last)
-	if compat.IsLegacyTooLarge(found.Backend, err) {
-		err = nil
-	}
-	return found, err
-}
-
 // verify returns an error that lists the differences between the rules in the kernel and rs, or nil
 // if there are none.
 func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
-	found, err := n.check(p, rs, applied.Snapshot())
+	found, err := compat.CheckReadable(n.Backend, p.ns, rs, applied.Snapshot())
 	if err != nil || len(found.Differences) == 0 {
 		return err
 	}
-	lines := make([]string, len(found.Differences))
-	for i, d := range found.Differences {
-		lines[i] = d.String()
-	}
 	return fmt.Errorf("the rules in the kernel differ from the rules that were sent: %s",
-		strings.Join(lines, "; "))
+		strings.Join(rules.DifferenceTexts(found.Differences), "; "))
 }
 
 // uninstallRules removes the rules of a pod if its network namespace is known and not the node's.

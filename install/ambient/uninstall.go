@@ -38,8 +38,8 @@ var errUninstalled = source.WithKind(source.Unavailable,
 // ztunnel serves it.
 func (n *Node) Uninstall(ctx context.Context) error {
 	errs := []error{n.findRemaining(ctx)}
+	n.uninstalled.Store(true)
 	n.mu.Lock()
-	n.uninstalled = true
 	pods := slices.SortedFunc(maps.Values(n.pods), func(a, b *pod) int {
 		return strings.Compare(a.ref.String(), b.ref.String())
 	})
@@ -90,16 +90,15 @@ func (n *Node) findRemaining(ctx context.Context) error {
 	var remaining []*decide.Pod
 	pods := n.podsByMode(ctx, searchTime)
 	for _, o := range slices.Concat(pods.inAmbient, pods.unknown, pods.others) {
-		if p := n.pod(source.Ref{UID: o.Metadata.UID}, false); p == nil || !p.isLocated() {
+		if p := n.pod(refOf(o), false); p == nil || !p.isLocated() {
 			remaining = append(remaining, o)
 		}
 	}
 	n.findLeftovers(ctx, remaining)
 	var errs []error
 	for _, o := range remaining {
-		m := o.Metadata
-		ref := source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
-		if m.Annotations[annotationName] == annotationEnabled && n.isUnsearched(ref) {
+		ref := refOf(o)
+		if o.Metadata.Annotations[annotationName] == annotationEnabled && n.isUnsearched(ref) {
 			errs = append(errs, fmt.Errorf("pod %s: its rules may remain, because its network "+
 				"namespace is not found or cannot be read", ref))
 		}
@@ -112,13 +111,6 @@ func (p *pod) isLocated() bool {
 	p.rulesMu.Lock()
 	defer p.rulesMu.Unlock()
 	return p.ns != nil
-}
-
-// isUninstalled reports whether Uninstall was called.
-func (n *Node) isUninstalled() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.uninstalled
 }
 
 // tryUninstallRules removes the rules of a pod, unless the pod's lock is held, for example by an
