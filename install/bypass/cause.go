@@ -32,27 +32,19 @@ const (
 // creation time of its sandbox, which is zero if unknown.
 func (d *Detector) Explain(uid string, created time.Time) Cause {
 	if d.options.Optional {
-		return Cause{
-			Optional,
-			"the plugin is not in the node's CNI chain, because chained is false, " +
-				"and the pod has not requested the plugin's network",
-		}
+		return Cause{Optional, "the plugin is not in the node's CNI chain, because chained is false, " +
+			"and the pod has not requested the plugin's network"}
 	}
 	if created.IsZero() {
-		return Cause{
-			Unknown,
-			"the plugin was not called for the pod, " +
-				"and the creation time of its sandbox is unknown",
-		}
+		return Cause{Unknown, "the plugin was not called for the pod, and the creation time of its " +
+			"sandbox is unknown"}
 	}
 	d.mu.Lock()
 	called, last, open := d.added.contains(uid, created), d.history.lastComplete(), d.history.open()
 	d.mu.Unlock()
 	if called {
-		return Cause{
-			Called, "the plugin was called for the pod, but the record of this ADD is missing, and the " +
-				"pod has no rules",
-		}
+		return Cause{Called, "the plugin was called for the pod, but the record of this ADD is " +
+			"missing, and the pod has no rules"}
 	}
 	if open && created.After(last) && d.options.Check != nil {
 		// The chain was complete at the last check before the sandbox was created. If it is still
@@ -62,11 +54,8 @@ func (d *Detector) Explain(uid string, created time.Time) Cause {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.clock.isAmbiguous(created) {
-		return Cause{
-			Unknown,
-			"the plugin was not called for the pod, and the creation time of its sandbox (" +
-				stamp(created) + ") is ambiguous, because the node's clock was set back",
-		}
+		return Cause{Unknown, "the plugin was not called for the pod, and the creation time of its " +
+			"sandbox (" + stamp(created) + ") is ambiguous, because the node's clock was set back"}
 	}
 	return d.history.explain(created)
 }

@@ -57,10 +57,7 @@ func (c *clock) now(elapsed func() time.Duration) time.Time {
 
 // isAmbiguous reports whether the clock may have shown a time twice.
 func (c *clock) isAmbiguous(at time.Time) bool {
-	for _, r := range c.repeated {
-		if !at.Before(r.from) && !at.After(r.to) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.repeated, func(r span) bool {
+		return !at.Before(r.from) && !at.After(r.to)
+	})
 }

@@ -85,6 +85,9 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 // New returns a detector. If the state of an earlier agent cannot be read, it returns an error and
 // a detector without that state.
 func New(o Options) (*Detector, error) {
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
 	d := &Detector{options: o}
 	if o.File == "" {
 		return d, nil
@@ -200,7 +203,7 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 	d.current.Pods = pods
 	err = d.save()
 	d.mu.Unlock()
-	d.notifyChanged()
+	d.options.Changed()
 	return true, err
 }
 
@@ -224,7 +227,7 @@ func (d *Detector) NoteAdd(at time.Time) error {
 	d.current = nil
 	err := d.save()
 	d.mu.Unlock()
-	d.notifyChanged()
+	d.options.Changed()
 	return err
 }
 
@@ -234,12 +237,6 @@ func (d *Detector) NoteSandboxAdd(uid string, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.added.add(uid, now.Round(0))
-}
-
-func (d *Detector) notifyChanged() {
-	if d.options.Changed != nil {
-		d.options.Changed()
-	}
 }
 
 // save stores the current bypass, or removes the file if there is none. The caller holds d.mu.

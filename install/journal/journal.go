@@ -104,43 +104,34 @@ func (j *Journal) Paths() []string { return slices.Sorted(maps.Keys(j.entries)) 
 // Record stores the entry of the file at path, and replaces an earlier one. When it returns without
 // an error, the entry is on disk.
 func (j *Journal) Record(path string, e Entry) error {
-	before, existed := j.entries[path]
-	j.entries[path] = e
-	if err := j.save(); err != nil {
-		if existed {
-			j.entries[path] = before
-		} else {
-			delete(j.entries, path)
-		}
-		return err
-	}
-	return nil
+	return j.change(func(entries map[string]Entry) { entries[path] = e })
 }
 
 // Forget removes the entries of files that have been restored completely.
 func (j *Journal) Forget(paths ...string) error {
-	before := maps.Clone(j.entries)
-	for _, path := range paths {
-		delete(j.entries, path)
-	}
-	if len(before) == len(j.entries) {
+	hasEntry := func(path string) bool { _, ok := j.entries[path]; return ok }
+	if !slices.ContainsFunc(paths, hasEntry) {
 		return nil
 	}
-	if err := j.save(); err != nil {
-		j.entries = before
-		return err
-	}
-	return nil
+	return j.change(func(entries map[string]Entry) {
+		for _, path := range paths {
+			delete(entries, path)
+		}
+	})
 }
 
-func (j *Journal) save() error {
-	data, err := json.MarshalIndent(content{version, j.entries}, "", "  ")
+// change writes the changed entries to the disk, and then replaces the entries in memory.
+func (j *Journal) change(change func(entries map[string]Entry)) error {
+	entries := maps.Clone(j.entries)
+	change(entries)
+	data, err := json.MarshalIndent(content{version, entries}, "", "  ")
 	if err != nil {
 		return err
 	}
 	if _, err := file.Write(j.path, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
+	j.entries = entries
 	return nil
 }
 

@@ -118,35 +118,17 @@ func read(path string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	e, err := decode(data)
-	if err != nil {
+	var s storedEntry
+	if err := file.DecodeVersioned(data, version, &s); err != nil {
 		return Entry{}, fmt.Errorf("decode %s: %w", path, err)
 	}
-	if err := e.Redirect.Validate(); err != nil {
+	if err := s.Redirect.Validate(); err != nil {
 		return Entry{}, fmt.Errorf("%s: the parameters are invalid: %w", path, err)
 	}
-	if _, err := compat.Choose(e.Backend); err != nil {
+	if _, err := compat.Choose(s.Backend); err != nil {
 		return Entry{}, fmt.Errorf("%s: the backend is invalid: %w", path, err)
 	}
-	return e, nil
-}
-
-// decode decodes a file. It checks the version first, because a newer version may have fields of
-// other types.
-func decode(data []byte) (Entry, error) {
-	var header struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(data, &header); err != nil {
-		return Entry{}, err
-	}
-	if header.Version > version {
-		return Entry{}, fmt.Errorf("version %d was written by a newer agent; this one understands %d",
-			header.Version, version)
-	}
-	var s storedEntry
-	err := json.Unmarshal(data, &s)
-	return s.Entry, err
+	return s.Entry, nil
 }
 
 // Remove removes the entry of a pod, if it exists.

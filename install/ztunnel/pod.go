@@ -93,9 +93,7 @@ func addRequest(served *servedPod) *request {
 func keepRequest(served *servedPod) *request {
 	return &request{
 		uid: served.UID, pod: served, keep: true, text: "keep " + served.String(),
-		message: &zds.Request{Payload: &zds.Request_Keep{
-			Keep: &zds.KeepWorkload{Uid: served.UID},
-		}},
+		message: &zds.Request{Payload: &zds.Request_Keep{Keep: &zds.KeepWorkload{Uid: served.UID}}},
 	}
 }
 
@@ -108,9 +106,7 @@ func deleteRequest(uid string) *request {
 
 func snapshotRequest() *request {
 	return &request{
-		text: "end of snapshot",
-		message: &zds.Request{
-			Payload: &zds.Request_SnapshotSent{SnapshotSent: &zds.SnapshotSent{}},
-		},
+		text:    "end of snapshot",
+		message: &zds.Request{Payload: &zds.Request_SnapshotSent{SnapshotSent: &zds.SnapshotSent{}}},
 	}
 }

@@ -110,9 +110,6 @@ type storedRecord struct {
 // errUnusable is wrapped by the error for a file without a usable record.
 var errUnusable = errors.New("unusable record")
 
-// errNewer is wrapped, with errUnusable, by the error for a record of a newer program.
-var errNewer = errors.New("was written by a newer program")
-
 // IsUnusable reports whether the error is about a file without a usable record: its content is
 // invalid, does not match its name, or was written by a newer program.
 func IsUnusable(err error) bool { return errors.Is(err, errUnusable) }

@@ -81,21 +81,10 @@ func (s Store) read(name string) (Record, error) {
 	return r, nil
 }
 
-// decode decodes a file. It checks the version first, because a newer version may have fields of
-// other types.
+// decode decodes a file.
 func decode(data []byte) (Record, error) {
-	var header struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(data, &header); err != nil {
-		return Record{}, err
-	}
-	if header.Version > version {
-		return Record{}, fmt.Errorf("version %d %w; this one understands %d", header.Version,
-			errNewer, version)
-	}
 	var s storedRecord
-	err := json.Unmarshal(data, &s)
+	err := file.DecodeVersioned(data, version, &s)
 	return s.Record, err
 }
 
@@ -193,7 +182,7 @@ func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 		switch {
 		case readErr == nil && (r.Network != network || slices.Contains(valid, r.Key)):
 			continue
-		case errors.Is(readErr, fs.ErrNotExist), errors.Is(readErr, errNewer):
+		case errors.Is(readErr, fs.ErrNotExist), errors.Is(readErr, file.ErrNewer):
 			continue
 		case readErr != nil && !IsUnusable(readErr):
 			err = errors.Join(err, readErr)
