@@ -22,10 +22,11 @@ type Auditor struct {
 	repairs          *repairs
 	rulesets         rulesetCache
 	changes          workqueue.TypedInterface[cluster.Name]
-	changesProcessed atomic.Uint64 // number of processed changes
-	running          runningAudits // numbers of the running audits
-	repairBackoff    backoff       // of failed repairs
-	actionBackoff    backoff       // of deletions and labels
+	changesProcessed atomic.Uint64          // number of processed changes
+	begun            atomic.Uint64          // number of the last audit
+	running          [workers]atomic.Uint64 // number of the audit that each worker runs; 0 for none
+	repairBackoff    backoff                // of failed repairs
+	actionBackoff    backoff                // of deletions and labels
 	locator          *locator
 	eventQueue       *eventQueue
 	begin            time.Time // reference time of all intervals, with a reading of the monotonic clock

@@ -38,8 +38,8 @@ type auditRun struct {
 	now      time.Time // when the audit began
 	// holdsRuleLock is set while the audit holds RuleLock; see lockRules.
 	holdsRuleLock bool
-	// subscribed is set if the auditor has received the events of the sandbox's network namespace
-	// since before the comparison.
+	// subscribed is set if the auditor subscribed to the events of the sandbox's network namespace
+	// before the comparison.
 	subscribed bool
 
 	// These fields are the result; see storeResults.
@@ -65,8 +65,8 @@ func (a *Auditor) audit(ctx context.Context, uid string) {
 		Auditor: a, pod: p, uid: uid, item: p.item, orphaned: p.orphaned, sandbox: p.sandbox,
 		pending: p.pending, now: time.Now(),
 	}
-	if until := p.auditPause.until; until.After(r.now) {
-		a.scheduleAudit(uid, until)
+	if p.pausedUntil.After(r.now) {
+		a.scheduleAudit(uid, p.pausedUntil)
 		a.mu.Unlock()
 		return
 	}
@@ -96,7 +96,9 @@ func (a *Auditor) storeResults(r *auditRun) (removed bool) {
 		return true
 	}
 	p.state, p.effect = r.state, r.effect
-	p.auditPause.beginAfter(r.processorTime, time.Now())
+	if r.processorTime >= expensiveAudit {
+		p.pausedUntil = time.Now().Add(auditPauseFactor * r.processorTime)
+	}
 	if r.hasCompared {
 		p.audited = r.now
 	}
@@ -188,7 +190,7 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 		}
 		return
 	}
-	switch err := r.ensureParameters(ctx, r.pod, r.item, ns); {
+	switch err := r.ensureParameters(ctx, ns); {
 	case errors.Is(err, errNoAddress):
 		r.state, r.nextAuditAt = Unknown, r.now.Add(errorBackoff)
 		undecided := r.timeSince(&r.undecidedSince)
@@ -350,13 +352,4 @@ func (r *auditRun) nextPeriodicAudit() time.Time {
 		return earliest(at, r.now.Add(errorBackoff))
 	}
 	return at
-}
-
-// repairBackend returns the backend for a repair: the configured backend if the pod started without
-// the plugin, and otherwise the backend of the comparison.
-func (r *auditRun) repairBackend(found compat.Comparison) compat.BackendName {
-	if r.desired.origin == fromPod {
-		return r.Backend
-	}
-	return found.Backend
 }

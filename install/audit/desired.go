@@ -44,8 +44,9 @@ type desiredState struct {
 	addresses []netip.Addr
 }
 
-// A redirection contains the parameters of the rules in a pod. At most one field is not nil. What
-// the pointers refer to never changes. Redirections that are equal with == are therefore the same.
+// A redirection contains the parameters of the rules in a pod. At most one field is not nil. The
+// parameters that a field points to never change: two redirections that are equal with == have the
+// same parameters.
 type redirection struct {
 	redirect *rules.Redirect // to the sidecar
 	ambient  *rules.Ambient  // to ztunnel
@@ -219,9 +220,12 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 		slices.Equal(r.pod.records, r.Auditor.records.Of(uid)) {
 		return nil
 	}
-	object, err := r.object(ctx)
-	if err != nil {
-		return err
+	object := identityOf(r.item.Ref)
+	if !r.orphaned {
+		var err error
+		if object, err = r.fetchPod(ctx, r.item); err != nil {
+			return err
+		}
 	}
 	records := r.recordsOf(object)
 	if r.isRecordDecisive(records) {
@@ -251,14 +255,6 @@ func (r *auditRun) recreation() string {
 		return "move the pod's manifest out of the kubelet's directory and back"
 	}
 	return "delete the pod so that it is created again"
-}
-
-// object returns the object of the pod. For an orphaned pod, it contains only the identity.
-func (r *auditRun) object(ctx context.Context) (*decide.Pod, error) {
-	if !r.orphaned {
-		return r.fetchPod(ctx, r.item)
-	}
-	return identityOf(r.item.Ref), nil
 }
 
 // identityOf returns an object for an orphaned pod that contains only the pod's identity.
@@ -294,17 +290,15 @@ func (r *auditRun) isRecordDecisive(records []*record.Record) bool {
 
 // ensureParameters determines the parameters of a pod without a record of ADD, unless they are
 // known.
-func (a *Auditor) ensureParameters(
-	ctx context.Context, p *pod, item podcache.Item, ns Namespace,
-) error {
-	if p.desired.redirection != (redirection{}) {
+func (r *auditRun) ensureParameters(ctx context.Context, ns Namespace) error {
+	if r.desired.redirection != (redirection{}) {
 		return nil
 	}
-	object, err := a.fetchPod(ctx, item)
+	object, err := r.fetchPod(ctx, r.item)
 	if err != nil {
 		return err
 	}
-	p.desired.redirect, err = a.parameters(object, ns)
+	r.desired.redirect, err = r.parameters(object, ns)
 	return err
 }
 
@@ -333,7 +327,7 @@ func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect,
 }
 
 // policyPod returns the properties of the pod that the policy needs.
-func (a *Auditor) policyPod(ctx context.Context, item podcache.Item) (repair.Pod, error) {
-	object, err := a.fetchPod(ctx, item)
-	return repair.Pod{Item: item, Pod: object, Node: a.NodeName}, err
+func (r *auditRun) policyPod(ctx context.Context) (repair.Pod, error) {
+	object, err := r.fetchPod(ctx, r.item)
+	return repair.Pod{Item: r.item, Pod: object, Node: r.NodeName}, err
 }

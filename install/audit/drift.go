@@ -75,12 +75,17 @@ func (r *auditRun) onDifferences(
 	r.repair(ctx, ns, found, description)
 }
 
-// repair repairs the differences and checks the result.
+// repair repairs the differences and checks the result. A pod that started without the plugin gets
+// its rules in the configured backend.
 func (r *auditRun) repair(
 	ctx context.Context, ns Namespace, found compat.Comparison, description string,
 ) {
 	r.unrepaired.repairs.ReserveN(r.now, 1)
-	unrepairable, err := r.apply(ns, r.repairBackend(found), found)
+	backend := found.Backend
+	if r.desired.origin == fromPod {
+		backend = r.Backend
+	}
+	unrepairable, err := r.apply(ns, backend, found)
 	r.unlockRules()
 	failure := metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure)
 	switch {

@@ -67,7 +67,7 @@ func (r *auditRun) inspect(
 	}
 	exhausted, budget := r.foreignEffect.exhausted, diff.AgentBudget
 	if exhausted {
-		// auditPause limits the cost of pods whose rules cause this repeatedly.
+		// pausedUntil limits the cost of pods whose rules cause this repeatedly.
 		budget = diff.AgentRetryBudget
 	}
 	r.foreignEffect = foreignEffect{

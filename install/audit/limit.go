@@ -50,17 +50,6 @@ func (l *auditLimit) next(now time.Time) time.Time {
 	return l.at
 }
 
-// auditPause is a period without audits after an expensive audit.
-type auditPause struct{ until time.Time }
-
-// beginAfter begins a pause if an audit that ended now was expensive. used is the processor time of
-// its work in the network namespace.
-func (p *auditPause) beginAfter(used time.Duration, now time.Time) {
-	if used >= expensiveAudit {
-		p.until = now.Add(auditPauseFactor * used)
-	}
-}
-
 // backoff limits the rate of attempts.
 type backoff struct {
 	delays workqueue.TypedRateLimiter[string] // by the pods' UIDs

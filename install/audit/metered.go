@@ -27,9 +27,9 @@ func (m meteredNamespace) measure() func() {
 	return func() { m.run.processorTime += m.run.ProcessorTime() - before }
 }
 
-// exclusively acquires [Options.RuleLock], unless the audit holds it already. It returns a function
-// that adds the processor time, and releases the lock if exclusively has acquired it.
-func (m meteredNamespace) exclusively() func() {
+// lockAndMeasure acquires [Options.RuleLock], unless the audit holds it already. It returns a function
+// that adds the processor time, and releases the lock if lockAndMeasure has acquired it.
+func (m meteredNamespace) lockAndMeasure() func() {
 	isHeld := m.run.holdsRuleLock
 	m.run.lockRules()
 	end := m.measure()
@@ -65,37 +65,37 @@ func (m meteredNamespace) Addresses() ([]netip.Addr, error) {
 func (m meteredNamespace) Check(
 	b compat.BackendName, rs rules.Ruleset, last compat.Snapshot,
 ) (compat.Comparison, error) {
-	defer m.exclusively()()
+	defer m.lockAndMeasure()()
 	return m.Namespace.Check(b, rs, last)
 }
 
 func (m meteredNamespace) Repair(
 	b compat.BackendName, rs rules.Ruleset, found compat.Comparison,
 ) (compat.Result, error) {
-	defer m.exclusively()()
+	defer m.lockAndMeasure()()
 	return m.Namespace.Repair(b, rs, found)
 }
 
 func (m meteredNamespace) HasNoRules() (bool, error) {
-	defer m.exclusively()()
+	defer m.lockAndMeasure()()
 	return m.Namespace.HasNoRules()
 }
 
 func (m meteredNamespace) Foreign(
 	rs rules.Ruleset, equal bool, last *foreign.Snapshot, b diff.Budget,
 ) foreign.Snapshot {
-	defer m.exclusively()()
+	defer m.lockAndMeasure()()
 	return m.Namespace.Foreign(rs, equal, last, b)
 }
 
 func (m meteredNamespace) EndConnections(
 	rs rules.Ruleset, o established.Options,
 ) (established.Report, error) {
-	defer m.exclusively()()
+	defer m.lockAndMeasure()()
 	return m.Namespace.EndConnections(rs, o)
 }
 
 func (m meteredNamespace) Istio() ([]string, error) {
-	defer m.exclusively()()
+	defer m.lockAndMeasure()()
 	return m.Namespace.Istio()
 }

@@ -54,7 +54,7 @@ type pod struct {
 	// eventLimit limits the audits after events, and changeLimit the audits after changes of the
 	// pod.
 	eventLimit, changeLimit auditLimit
-	auditPause              auditPause
+	pausedUntil             time.Time // no audit begins before, because the last one was expensive
 	pending                 pendingEvents
 
 	// Only the worker that audits the pod uses these fields:

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,14 +29,28 @@ func TestProgress(t *testing.T) {
 	check("no audit is due", 0, false)
 	a.scheduleAudit("stuck", time.Now())
 	check("an audit is due", 0, true)
-	a.queue.Get()
-	stuck := a.running.begin()
+	ctx, cancel := context.WithCancel(t.Context())
+	started, end := make(chan struct{}), make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		a.runWorkers(ctx, func(_ context.Context, uid string) {
+			started <- struct{}{}
+			if uid == "stuck" {
+				<-end
+			}
+		})
+	}()
+	<-started
 	check("the audit has started", 1, true)
-	for range 3 {
-		a.running.end(a.running.begin())
+	for i := range 3 {
+		a.scheduleAudit(fmt.Sprint(i), time.Now())
+		<-started
 	}
 	check("other audits end", 1, true)
-	a.running.end(stuck)
+	close(end)
+	cancel()
+	<-stopped
 	check("the audit has ended", 4, false)
 }
 

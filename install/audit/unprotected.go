@@ -33,8 +33,8 @@ func (r *auditRun) startedWithoutPlugin() bool {
 	return false
 }
 
-// hasRecord reports whether a record of ADD may be the record of the pod's sandbox. A record of
-// another container remains if the runtime has ended an earlier sandbox without the plugin. The
+// hasRecord reports whether a record of ADD may be the record of the pod's sandbox. If the runtime
+// removed an earlier sandbox without calling DEL, a record of another container remains. The
 // container is known only if the sandbox was found in the runtime's cache; a sandbox that was found
 // by a record has one.
 func (r *auditRun) hasRecord() bool {
@@ -63,9 +63,9 @@ func (r *auditRun) checkStart(ctx context.Context, ns Namespace) {
 	}
 }
 
-// onUnprotected handles a pod that has no rules, and no record of an ADD that could read the pod:
-// the pod started before the plugin was installed, or the runtime did not call the plugin, or
-// neither the agent nor the API server replied to the plugin.
+// onUnprotected handles a pod that has no rules, and for which no ADD has made a decision: the pod
+// started before the plugin was installed, or the runtime did not call the plugin, or neither the
+// agent nor the API server replied to the plugin.
 func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 	istioRules, err := ns.Istio()
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 		return
 	}
 	r.noteBypass()
-	pod, err := r.policyPod(ctx, r.item)
+	pod, err := r.policyPod(ctx)
 	if err != nil {
 		r.nextAuditAt = r.now.Add(errorBackoff)
 		return
@@ -204,7 +204,7 @@ func (r *auditRun) applyPolicy(ctx context.Context, since time.Time) {
 		!r.Policy.IsEnabled() || !r.Policy.IsBroken(r.item.PodStatus, since) {
 		return
 	}
-	pod, err := r.policyPod(ctx, r.item)
+	pod, err := r.policyPod(ctx)
 	if err != nil || !r.Policy.Selects(pod) {
 		return
 	}

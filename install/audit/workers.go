@@ -18,7 +18,7 @@ func (a *Auditor) runWorkers(ctx context.Context, audit func(ctx context.Context
 	queue := a.queue
 	defer context.AfterFunc(ctx, queue.ShutDown)()
 	var group sync.WaitGroup
-	for range workers {
+	for worker := range workers {
 		group.Go(func() {
 			for {
 				uid, shutdown := queue.Get()
@@ -26,9 +26,9 @@ func (a *Auditor) runWorkers(ctx context.Context, audit func(ctx context.Context
 					return
 				}
 				if ctx.Err() == nil { // a queue that shuts down still returns its items
-					number := a.running.begin()
+					a.running[worker].Store(a.begun.Add(1))
 					audit(ctx, uid)
-					a.running.end(number)
+					a.running[worker].Store(0)
 				}
 				queue.Done(uid)
 			}
@@ -61,4 +61,28 @@ func newAlignedDelays(begin time.Time) alignedDelays {
 func (t alignedDelays) When(uid string) time.Duration {
 	delay, since := t.TypedRateLimiter.When(uid), time.Since(t.begin)
 	return (since + delay).Truncate(delay) - since
+}
+
+// Progress returns the number of the oldest running audit and true. If no audit is running, it
+// returns the number of the last audit and whether an audit is due. While a worker is stuck, the
+// result does not change.
+func (a *Auditor) Progress() (audit uint64, busy bool) {
+	for worker := range a.running {
+		if n := a.running[worker].Load(); n > 0 && (audit == 0 || n < audit) {
+			audit = n
+		}
+	}
+	if audit > 0 {
+		return audit, true
+	}
+	a.mu.Lock()
+	queue := a.queue
+	a.mu.Unlock()
+	return a.begun.Load(), queue != nil && queue.Len() > 0
+}
+
+// ChangeProgress returns the number of processed pod changes, and whether changes wait in the
+// queue. While the processing is stuck, the number does not change.
+func (a *Auditor) ChangeProgress() (processed uint64, busy bool) {
+	return a.changesProcessed.Load(), a.changes.Len() > 0
 }
