@@ -4,9 +4,9 @@
 // 	protoc        v3.21.12
 // source: zds.proto
 
-// The messages between a node agent and ztunnel. They have the same encoding as the messages of
-// Istio's package istio.workload.zds. This package has another name, so that a program can contain
-// both packages; names are not transmitted.
+// The messages between a node agent and ztunnel. The encoding is that of Istio's package
+// istio.workload.zds. The package has another name, so that a program can contain both packages;
+// names are not transmitted.
 
 package zds
 
