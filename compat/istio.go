@@ -6,8 +6,11 @@ import (
 	"slices"
 
 	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/istio"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // istioTables contains the tables to which istio-iptables adds rules.
@@ -124,4 +127,40 @@ func deleteIstio(t *xtables.Table, found istio.Leftovers) {
 		names[t.Chains[i].Name] = true
 	}
 	t.DeleteChains(func(name string) bool { return names[name] })
+}
+
+// FindIstioObjects returns one line for each object that RemoveIstioObjects would delete if
+// Sluice's own rules and routes were already deleted. The lines are valid even if it also returns
+// an error. policy is the policy route that istio-iptables was configured to add.
+func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
+	tables, err := nft.FindIstio(ns)
+	legacy, legacyErr := FindLegacyIstio(ns)
+	routes, routesErr := route.FindIstio(ns, policy, rules.Routing{})
+	return slices.Concat(tables, legacy, routes),
+		errors.Join(exceptUnsupported(err), legacyErr, routesErr)
+}
+
+// RemoveIstioObjects deletes the rules of Istio's programs in nf_tables and in iptables-legacy, and
+// their routes, in the namespace (nil: the current one). It returns one line for each deleted
+// object, even if it also returns an error. It deletes the rules first, because they need the
+// routes, and keeps the routes if this fails.
+func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
+	tables, err := nft.RemoveIstio(ns)
+	legacy, legacyErr := RemoveLegacyIstio(ns)
+	removed := slices.Concat(tables, legacy)
+	if err = errors.Join(exceptUnsupported(err), legacyErr); err != nil {
+		return removed, err
+	}
+	routes, err := route.PruneIstio(ns, policy, rules.Routing{})
+	return append(removed, routes...), err
+}
+
+// exceptUnsupported returns err, or nil if err means that the kernel has no nf_tables, and therefore
+// no rules in it. FindLegacyIstio and RemoveLegacyIstio return no error if the kernel has no
+// iptables-legacy.
+func exceptUnsupported(err error) error {
+	if unsupported := (*nft.UnsupportedError)(nil); errors.As(err, &unsupported) {
+		return nil
+	}
+	return err
 }

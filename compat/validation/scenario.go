@@ -275,3 +275,65 @@ func (p *planner) firstCaptured(
 	}
 	return netip.AddrPortFrom(to, ports[0]), false
 }
+
+// planMarkedPackets adds a packet to another host with the mark of the policy route. The policy
+// route delivers it locally, like the application's replies to a proxy that uses the client's
+// address. The packet is a datagram, because no other rule matches a datagram.
+func (p *planner) planMarkedPackets(f rules.Family) {
+	routing := p.rules.Routing
+	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
+	if i < 0 {
+		return
+	}
+	t := probe{Check: Check{
+		Name: "policy route, " + familyName(f), Kind: PolicyRoutes,
+		Expected: "stays in the pod because of its mark",
+	}, packet: rules.Packet{
+		Hook: rules.Output, OutInterface: lo, Protocol: rules.UDP, Mark: routing.Policies[i].Mark,
+		Owner:       &p.self,
+		Source:      netip.AddrPortFrom(loopbackOf(f), 0),
+		Destination: netip.AddrPortFrom(testNets(f)[0], p.options.Port),
+	}}
+	if !p.transparent {
+		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
+	}
+	p.add(t)
+}
+
+// planZtunnelCalls adds connections of ztunnel to the application, with the address of a client as
+// source. The replies to that address must stay in the pod, because the rules mark the connection
+// and the policy route leads the replies back.
+func (p *planner) planZtunnelCalls(f rules.Family) {
+	for _, a := range p.podIPs(f) {
+		t := newTCPProbe(ZtunnelCalls, fmt.Sprintf("ztunnel calls the application as a client, %s", a))
+		t.transparent = true
+		t.Expected = fmt.Sprintf("arrives at %s itself, and the replies come back to ztunnel",
+			netip.AddrPortFrom(a, p.options.Port))
+		t.packet.Hook, t.packet.OutInterface, t.packet.Owner = rules.Output, lo, &p.self
+		t.packet.Mark = rules.ZtunnelMark
+		t.packet.Source = netip.AddrPortFrom(testNets(f)[0], 0)
+		t.packet.Destination = netip.AddrPortFrom(a, p.options.Port)
+		_, _, err := p.route(t.packet.Source.Addr())
+		switch {
+		case !p.transparent:
+			t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
+		case err != nil: // the kernel needs a route for a reply even before rules mark the reply
+			t.skip(fmt.Sprintf("the namespace has no route to %s: %v", t.packet.Source.Addr(), err),
+				"run it when the pod's network is set up")
+		}
+		p.add(t)
+	}
+}
+
+// planHBONE adds a connection from another host to the tunnel port. The rules must not capture it.
+// inbound is the probe of a captured connection from the same host.
+func (p *planner) planHBONE(inbound probe) {
+	t := inbound
+	t.Name = "inbound HBONE, " + familyName(inbound.packet.Family())
+	t.Expected = ""
+	t.listenerExpected = p.running
+	pod := inbound.packet.Destination.Addr()
+	t.packet.Destination = netip.AddrPortFrom(pod, p.options.Redirect.TunnelPort)
+	t.control = netip.AddrPortFrom(pod, p.options.Redirect.InboundCapturePort)
+	p.add(t)
+}

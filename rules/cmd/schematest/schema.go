@@ -4,6 +4,9 @@ package schematest
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"os"
 	"reflect"
@@ -114,18 +117,27 @@ func (s Schema) infer(typ reflect.Type) (*jsonschema.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	loosen(inferred)
+	walk(inferred, loosen)
 	return inferred, nil
 }
 
 // constant returns the schema that allows only the value.
 func constant(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
 
-// loosen allows additional fields. It disallows null, because the programs never print it.
-func loosen(s *jsonschema.Schema) {
+// walk calls fn for a schema and the schemas of its properties and items.
+func walk(s *jsonschema.Schema, fn func(*jsonschema.Schema)) {
 	if s == nil {
 		return
 	}
+	fn(s)
+	for _, property := range s.Properties {
+		walk(property, fn)
+	}
+	walk(s.Items, fn)
+}
+
+// loosen allows additional fields. It disallows null, because the programs never print it.
+func loosen(s *jsonschema.Schema) {
 	if slices.Contains(s.Types, "null") {
 		s.Types = slices.DeleteFunc(s.Types, func(name string) bool { return name == "null" })
 		switch len(s.Types) {
@@ -135,11 +147,42 @@ func loosen(s *jsonschema.Schema) {
 			s.Type, s.Types = s.Types[0], nil
 		}
 	}
-	for _, property := range s.Properties {
-		loosen(property)
-	}
-	loosen(s.Items)
 	if s.Properties != nil {
 		s.AdditionalProperties = nil
+	}
+}
+
+// Validate returns an error if an object of a stream does not match a published schema, or has a
+// field that the schema does not define.
+func Validate(published string, stream io.Reader) error {
+	schema := new(jsonschema.Schema)
+	if err := json.Unmarshal([]byte(published), schema); err != nil {
+		return err
+	}
+	for _, s := range schema.Defs {
+		walk(s, closeObjects)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(stream)
+	for {
+		var object any
+		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := resolved.Validate(object); err != nil {
+			return fmt.Errorf("%w\n%v", err, object)
+		}
+	}
+}
+
+// closeObjects disallows fields that the schema does not define.
+func closeObjects(s *jsonschema.Schema) {
+	if s.Properties != nil {
+		s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 	}
 }

@@ -1,7 +1,6 @@
 package validation
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,30 +9,6 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
 )
-
-// planMarkedPackets adds a packet to another host with the mark of the policy route. The policy
-// route delivers it locally, like the application's replies to a proxy that uses the client's
-// address. The packet is a datagram, because no other rule matches a datagram.
-func (p *planner) planMarkedPackets(f rules.Family) {
-	routing := p.rules.Routing
-	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
-	if i < 0 {
-		return
-	}
-	t := probe{Check: Check{
-		Name: "policy route, " + familyName(f), Kind: PolicyRoutes,
-		Expected: "stays in the pod because of its mark",
-	}, packet: rules.Packet{
-		Hook: rules.Output, OutInterface: lo, Protocol: rules.UDP, Mark: routing.Policies[i].Mark,
-		Owner:       &p.self,
-		Source:      netip.AddrPortFrom(loopbackOf(f), 0),
-		Destination: netip.AddrPortFrom(testNets(f)[0], p.options.Port),
-	}}
-	if !p.transparent {
-		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
-	}
-	p.add(t)
-}
 
 // checkSourceMark checks the sysctl src_valid_mark, which breaks TPROXY if it is 1. A probe from
 // within the namespace succeeds even then, because the kernel does not look up the route to the
