@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -53,10 +54,10 @@ func (d *ruleDecoder) decodeQuota(a attributes) error {
 // be counted (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
 func (d *ruleDecoder) decodeConnlimit(a attributes) error {
 	over := ""
-	if a.Number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
+	if a.Number(expr.NFTA_CONNLIMIT_FLAGS)&1 != 0 { // NFT_CONNLIMIT_F_INV
 		over = "over "
 	}
-	d.addUnknown(fmt.Sprintf("ct count %s%d", over, a.Number(nftaConnlimitCount)), rules.AnyEffect,
+	d.addUnknown(fmt.Sprintf("ct count %s%d", over, a.Number(expr.NFTA_CONNLIMIT_COUNT)), rules.AnyEffect,
 		d.identity())
 	return nil
 }
@@ -102,23 +103,23 @@ func (d *ruleDecoder) identityWith(a attributes) string {
 func (d *ruleDecoder) decodeObjref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
 	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
-	case nftObjectCounter:
+	case unix.NFT_OBJECT_COUNTER:
 		d.addNoEffect("counter name "+name, a)
-	case nftObjectCTTimeout: // determines when the connection expires
+	case unix.NFT_OBJECT_CT_TIMEOUT: // determines when the connection expires
 		d.addCondition(rules.Unknown{
 			Text: "ct timeout set " + name, Effect: rules.Writes, Data: rules.NoData,
 			State: "ct timeout",
 		})
-	case nftObjectSecmark:
+	case unix.NFT_OBJECT_SECMARK:
 		d.addCondition(rules.Unknown{
 			Text: "meta secmark set " + name, Effect: rules.Writes, Data: rules.NoData,
 			State: "meta secmark",
 		})
-	case nftObjectQuota:
+	case unix.NFT_OBJECT_QUOTA:
 		d.addUnknown("quota name "+name, rules.ReadsHistory, rules.NoData)
-	case nftObjectLimit:
+	case unix.NFT_OBJECT_LIMIT:
 		d.addUnknown("limit name "+name, rules.ReadsHistory, rules.NoData)
-	case nftObjectConnlimit:
+	case unix.NFT_OBJECT_CONNLIMIT:
 		d.addUnknown("ct count name "+name, rules.ReadsHistory, rules.NoData)
 	default:
 		return errUnsupported

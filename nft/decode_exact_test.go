@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -156,14 +157,14 @@ func TestDecodedFormOfRulesThatNoCommandCreates(t *testing.T) {
 		{"a port without a match of the protocol", func(e *encoder) {
 			e.immediate(portBytes(80))
 			writeNumbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
-				natRangeProtoSpecified)
+				unix.NF_NAT_RANGE_PROTO_SPECIFIED)
 		}, "| anything(redir)"},
 		{"a redirection that ignores its port", func(e *encoder) {
 			e.meta(unix.NFT_META_L4PROTO)
 			e.cmp(false, []byte{unix.IPPROTO_TCP})
 			e.immediate(portBytes(80))
 			writeNumbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
-				natRangePersistent)
+				unix.NF_NAT_RANGE_PERSISTENT)
 		}, "meta l4proto tcp | anything(redir)"},
 		{"a redirection with an ignored port and no flags", func(e *encoder) {
 			e.meta(unix.NFT_META_L4PROTO)
@@ -180,16 +181,16 @@ func TestDecodedFormOfRulesThatNoCommandCreates(t *testing.T) {
 		{"a redirection to port 0", func(e *encoder) {
 			e.meta(unix.NFT_META_L4PROTO)
 			e.cmp(false, []byte{unix.IPPROTO_TCP})
-			writeNumbers(e, "redir", unix.NFTA_REDIR_FLAGS, natRangeProtoSpecified)
+			writeNumbers(e, "redir", unix.NFTA_REDIR_FLAGS, unix.NF_NAT_RANGE_PROTO_SPECIFIED)
 		}, "meta l4proto tcp | anything(redir)"},
 		{"a masquerade to port 0", func(e *encoder) {
-			writeNumbers(e, "masq", unix.NFTA_MASQ_FLAGS, natRangeProtoSpecified)
+			writeNumbers(e, "masq", unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_SPECIFIED)
 		}, "| translates source(masq: source)"},
 		{"DNAT to port 0", func(e *encoder) {
 			e.immediate([]byte{10, 0, 0, 1})
 			writeNumbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY,
 				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register, unix.NFTA_NAT_FLAGS,
-				natRangeProtoSpecified)
+				unix.NF_NAT_RANGE_PROTO_SPECIFIED)
 		}, "| anything(nat)"},
 		{"DNAT to the unspecified address", func(e *encoder) {
 			e.meta(unix.NFT_META_L4PROTO)
@@ -197,13 +198,13 @@ func TestDecodedFormOfRulesThatNoCommandCreates(t *testing.T) {
 			e.immediate(portBytes(80))
 			writeNumbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY,
 				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_PROTO_MIN, register, unix.NFTA_NAT_FLAGS,
-				natRangeMapIPs)
+				unix.NF_NAT_RANGE_MAP_IPS)
 		}, "meta l4proto tcp | anything(nat)"},
 		{"SNAT to port 0", func(e *encoder) {
 			e.immediate([]byte{10, 0, 0, 1})
 			writeNumbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_SNAT, unix.NFTA_NAT_FAMILY,
 				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register, unix.NFTA_NAT_FLAGS,
-				natRangeProtoSpecified)
+				unix.NF_NAT_RANGE_PROTO_SPECIFIED)
 		}, "meta nfproto ipv4 | translates source(nat: source)"},
 		{"a comparison of bytes after the field", func(e *encoder) {
 			e.meta(unix.NFT_META_PRIORITY)
@@ -218,7 +219,7 @@ func TestDecodedFormOfRulesThatNoCommandCreates(t *testing.T) {
 		}, "reads(meta mark & 0x0000000000000000 0x0000000000000000)? | accept"},
 		{"tproxy applies to TCP and UDP only", func(e *encoder) {
 			e.immediate(portBytes(80))
-			writeNumbers(e, "tproxy", nftaTProxyRegPort, register)
+			writeNumbers(e, "tproxy", expr.NFTA_TPROXY_REG_PORT, register)
 		}, "meta l4proto { tcp, udp } | tproxy to :80"},
 		{"two masks of a mark", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)

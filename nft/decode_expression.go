@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -53,7 +54,7 @@ func kindOfExpression(name string) (kind expressionKind, known bool) {
 	case "fib":
 		return expressionKind{decode: (*ruleDecoder).decodeFIB, destination: unix.NFTA_FIB_DREG}, true
 	case "socket":
-		return expressionKind{decode: (*ruleDecoder).decodeSocket, destination: nftaSocketDreg}, true
+		return expressionKind{decode: (*ruleDecoder).decodeSocket, destination: expr.NFTA_SOCKET_DREG}, true
 	case "numgen":
 		return expressionKind{decode: (*ruleDecoder).decodeNumgen, destination: unix.NFTA_NG_DREG}, true
 	case "hash":

@@ -39,17 +39,17 @@ func (d *ruleDecoder) decodeFIB(a attributes) error {
 // decodeSocket decodes the load of the transparent flag of the packet's socket, or of the number of
 // its cgroup. The expression ends the rule for a packet without a socket.
 func (d *ruleDecoder) decodeSocket(a attributes) error {
-	switch expr.SocketKey(a.Number(nftaSocketKey)) {
+	switch expr.SocketKey(a.Number(expr.NFTA_SOCKET_KEY)) {
 	case expr.SocketKeyTransparent:
 	case expr.SocketKeyCgroupv2:
-		level := a.Number(nftaSocketLevel)
+		level := a.Number(expr.NFTA_SOCKET_LEVEL)
 		op := loadedField(fieldCgroup, 8, fmt.Sprintf("socket cgroupv2 level %d", level))
 		op.constant = []byte{byte(level)}
-		return d.storePending(a, nftaSocketDreg, op)
+		return d.storePending(a, expr.NFTA_SOCKET_DREG, op)
 	default:
 		return errUnsupported
 	}
-	return d.storePending(a, nftaSocketDreg,
+	return d.storePending(a, expr.NFTA_SOCKET_DREG,
 		loadedField(fieldTransparentSocket, 1, "socket transparent"))
 }
 

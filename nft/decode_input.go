@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
@@ -43,7 +44,7 @@ func (d *ruleDecoder) expressionInputs(name string, a attributes) rules.Inputs {
 	case "fib":
 		return fibInputs(a.Number(unix.NFTA_FIB_FLAGS))
 	case "socket":
-		return socketInputs(a.Number(nftaSocketKey))
+		return socketInputs(a.Number(expr.NFTA_SOCKET_KEY))
 	case "hash":
 		return hashInputs(a)
 	case "osf":
@@ -131,7 +132,7 @@ func fibInputs(flags uint32) rules.Inputs {
 // for replies, of the connection (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
 func socketInputs(key uint32) rules.Inputs {
 	switch key {
-	case nftSocketTransparent, nftSocketMark, nftSocketWildcard, nftSocketCgroup:
+	case expr.NFT_SOCKET_TRANSPARENT, expr.NFT_SOCKET_MARK, expr.NFT_SOCKET_WILDCARD, expr.NFT_SOCKET_CGROUPV2:
 		return rules.HeaderInput | rules.ConnectionInput
 	}
 	return rules.AllInputs

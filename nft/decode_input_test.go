@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -65,9 +66,9 @@ func TestInputsOfEveryKey(t *testing.T) {
 			unix.NFT_CT_LABELS: connection | state, unix.NFT_CT_SECMARK: connection | state,
 			unix.NFT_CT_EXPIRATION: connection | state,
 		}},
-		"socket": {nftaSocketKey, map[uint32]rules.Inputs{
-			nftSocketTransparent: header | connection, nftSocketMark: header | connection,
-			nftSocketWildcard: header | connection, nftSocketCgroup: header | connection,
+		"socket": {expr.NFTA_SOCKET_KEY, map[uint32]rules.Inputs{
+			expr.NFT_SOCKET_TRANSPARENT: header | connection, expr.NFT_SOCKET_MARK: header | connection,
+			expr.NFT_SOCKET_WILDCARD: header | connection, expr.NFT_SOCKET_CGROUPV2: header | connection,
 		}},
 		"hash": {unix.NFTA_HASH_TYPE, map[uint32]rules.Inputs{
 			unix.NFT_HASH_JENKINS: 0, unix.NFT_HASH_SYM: header,

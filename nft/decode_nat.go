@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
@@ -64,7 +65,7 @@ func (d *ruleDecoder) natPorts(
 // not to one with other flags (nft_redir_init in net/netfilter/nft_redir.c). Earlier kernels do not
 // need the flag for a redirection; nft sets it nevertheless.
 func contradictsPort(flags uint32, port uint16) bool {
-	return (port != 0) != (flags&natRangeProtoSpecified != 0)
+	return (port != 0) != (flags&unix.NF_NAT_RANGE_PROTO_SPECIFIED != 0)
 }
 
 // natFlags returns the flags of a nat expression. The kernel adds the flags for an address and for
@@ -73,9 +74,9 @@ func contradictsPort(flags uint32, port uint16) bool {
 func natFlags(a attributes) (flags uint32, ok bool) {
 	flags = a.Number(unix.NFTA_NAT_FLAGS)
 	if a.Get(unix.NFTA_NAT_REG_PROTO_MIN) != nil {
-		flags |= natRangeProtoSpecified
+		flags |= unix.NF_NAT_RANGE_PROTO_SPECIFIED
 	}
-	return flags, flags&natRangeMapIPs == 0 || a.Get(unix.NFTA_NAT_REG_ADDR_MIN) != nil
+	return flags, flags&unix.NF_NAT_RANGE_MAP_IPS == 0 || a.Get(unix.NFTA_NAT_REG_ADDR_MIN) != nil
 }
 
 // decodeRedirect decodes the redirection to a local port.
@@ -86,7 +87,7 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	}
 	first, last, ok := d.natPorts(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 	flags := a.Number(unix.NFTA_REDIR_FLAGS)
-	if !ok || flags&^(natRangeProtoSpecified|natRangePersistent) != 0 || contradictsPort(flags, first) {
+	if !ok || flags&^(unix.NF_NAT_RANGE_PROTO_SPECIFIED|unix.NF_NAT_RANGE_PERSISTENT) != 0 || contradictsPort(flags, first) {
 		return errUnsupported
 	}
 	d.addAction(rules.RedirectTo{Port: first, Last: last})
@@ -107,7 +108,7 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	addr, last, ok := d.natAddrs(a, family)
 	flags, _ := natFlags(a)
 	if !ok || last.IsValid() || a.Get(unix.NFTA_NAT_REG_PROTO_MAX) != nil ||
-		flags&^(natRangeMapIPs|natRangePersistent) != 0 {
+		flags&^(unix.NF_NAT_RANGE_MAP_IPS|unix.NF_NAT_RANGE_PERSISTENT) != 0 {
 		text := ""
 		if ok && addr.IsValid() {
 			text = d.sourceText(xt.Translation{Addr: addr, LastAddr: last}, a, flags,
@@ -134,8 +135,8 @@ func (d *ruleDecoder) decodeMasquerade(a attributes) error {
 func (d *ruleDecoder) sourceText(
 	t xt.Translation, a attributes, flags uint32, minAttr, maxAttr uint16,
 ) string {
-	const known = natRangeMapIPs | natRangeProtoSpecified | natRangeProtoRandom |
-		natRangeProtoRandomFully | natRangePersistent
+	const known = unix.NF_NAT_RANGE_MAP_IPS | unix.NF_NAT_RANGE_PROTO_SPECIFIED | unix.NF_NAT_RANGE_PROTO_RANDOM |
+		unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY | unix.NF_NAT_RANGE_PERSISTENT
 	var ok bool
 	if t.Port, t.Last, ok = d.natPorts(a, minAttr, maxAttr); !ok || flags&^known != 0 ||
 		contradictsPort(flags, t.Port) {
@@ -159,14 +160,14 @@ func (d *ruleDecoder) decodeNAT(a attributes) error {
 	flags, okFlags := natFlags(a)
 	if !ok || !okFlags || contradictsPort(flags, first) ||
 		a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
-		flags&^(natRangeMapIPs|natRangeProtoSpecified|natRangePersistent) != 0 {
+		flags&^(unix.NF_NAT_RANGE_MAP_IPS|unix.NF_NAT_RANGE_PROTO_SPECIFIED|unix.NF_NAT_RANGE_PERSISTENT) != 0 {
 		return errUnsupported
 	}
 	family := a.Number(unix.NFTA_NAT_FAMILY)
 	var action rules.Action = rules.DNATPort{Port: first, Last: last}
 	if a.Get(unix.NFTA_NAT_REG_ADDR_MIN) != nil {
 		addr, lastAddr, ok := d.natAddrs(a, family)
-		if !ok || lastAddr.IsValid() && flags&natRangePersistent != 0 {
+		if !ok || lastAddr.IsValid() && flags&unix.NF_NAT_RANGE_PERSISTENT != 0 {
 			// With the flag, the choice of the address ignores the original destination
 			// (find_best_ips_proto in net/netfilter/nf_nat_core.c).
 			return errUnsupported
@@ -242,16 +243,16 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 // means the destination port of the packet, and the unspecified address means no address.
 func (d *ruleDecoder) decodeTProxy(a attributes) error {
 	action := rules.TProxy{}
-	if a.Get(nftaTProxyRegPort) != nil {
-		key, ok := d.constantAt(a, nftaTProxyRegPort, 2)
+	if a.Get(expr.NFTA_TPROXY_REG_PORT) != nil {
+		key, ok := d.constantAt(a, expr.NFTA_TPROXY_REG_PORT, 2)
 		if !ok {
 			return errUnsupported
 		}
 		action.Port, _ = networkNumber[uint16](key)
 	}
-	family := a.Number(nftaTProxyFamily)
-	if a.Get(nftaTProxyRegAddr) != nil {
-		key, ok := d.constantAt(a, nftaTProxyRegAddr, addrLength(family))
+	family := a.Number(expr.NFTA_TPROXY_FAMILY)
+	if a.Get(expr.NFTA_TPROXY_REG_ADDR) != nil {
+		key, ok := d.constantAt(a, expr.NFTA_TPROXY_REG_ADDR, addrLength(family))
 		if !ok || len(key) == 0 {
 			return errUnsupported
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,9 +49,9 @@ func loadText(name string, kind expressionKind, a attributes) string {
 		}
 		return text + keyName(ctKeys[:], a.Number(unix.NFTA_CT_KEY))
 	case "socket":
-		text := "socket " + keyName(socketKeys[:], a.Number(nftaSocketKey))
-		if a.Get(nftaSocketLevel) != nil {
-			text += fmt.Sprintf(" level %d", a.Number(nftaSocketLevel))
+		text := "socket " + keyName(socketKeys[:], a.Number(expr.NFTA_SOCKET_KEY))
+		if a.Get(expr.NFTA_SOCKET_LEVEL) != nil {
+			text += fmt.Sprintf(" level %d", a.Number(expr.NFTA_SOCKET_LEVEL))
 		}
 		return text
 	}

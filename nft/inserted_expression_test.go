@@ -30,7 +30,7 @@ func TestExpressionsWithoutEffectInSluicesTable(t *testing.T) {
 		}, "| (ct event) accept"},
 		{func(e *encoder) {
 			e.writeExpression("objref", func() {
-				e.addNumber(unix.NFTA_OBJREF_IMM_TYPE, nftObjectCounter)
+				e.addNumber(unix.NFTA_OBJREF_IMM_TYPE, unix.NFT_OBJECT_COUNTER)
 				e.addText(unix.NFTA_OBJREF_IMM_NAME, "n")
 			})
 		}, "| (counter name n) accept"},

@@ -202,9 +202,7 @@ func (e *encoder) writeSetElement(el *SetElement) {
 	}
 	switch {
 	case el.Verdict != nil:
-		d := e.beginNest(unix.NFTA_SET_ELEM_DATA)
-		e.writeVerdictData(el.Verdict)
-		e.endNest(d)
+		e.addVerdict(unix.NFTA_SET_ELEM_DATA, el.Verdict)
 	case el.Data != nil:
 		e.addData(unix.NFTA_SET_ELEM_DATA, el.Data)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 )
 
-// Numbers from linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
+// Numbers from linux/netfilter/nf_tables.h that packages unix and expr lack.
 const (
 	nftaTableUserdata = 6
 	nftTableFlagOwner = 2
@@ -40,22 +40,6 @@ const (
 	bitwiseLeftShift  = 1
 	bitwiseRightShift = 2
 
-	nftaTProxyFamily  = 1
-	nftaTProxyRegAddr = 2
-	nftaTProxyRegPort = 3
-
-	nftaConnlimitCount = 1
-	nftaConnlimitFlags = 2
-
-	nftaSocketKey   = 1
-	nftaSocketDreg  = 2
-	nftaSocketLevel = 3
-
-	nftSocketTransparent = 0
-	nftSocketMark        = 1
-	nftSocketWildcard    = 2
-	nftSocketCgroup      = 3
-
 	nftMetaIIFKind  = 26
 	nftMetaOIFKind  = 27
 	nftMetaTimeNs   = 30
@@ -65,20 +49,6 @@ const (
 	nftaOsfDreg    = 1
 	nftaTunnelDreg = 2
 	nftaXfrmDreg   = 1
-
-	nftObjectCounter   = 1
-	nftObjectQuota     = 2
-	nftObjectLimit     = 4
-	nftObjectConnlimit = 5
-	nftObjectCTTimeout = 7
-	nftObjectSecmark   = 8
-
-	natRangeMapIPs           = 1  // NF_NAT_RANGE_MAP_IPS, linux/netfilter/nf_nat.h
-	natRangeProtoSpecified   = 2  // NF_NAT_RANGE_PROTO_SPECIFIED
-	natRangeProtoRandom      = 4  // NF_NAT_RANGE_PROTO_RANDOM
-	natRangePersistent       = 8  // NF_NAT_RANGE_PERSISTENT
-	natRangeProtoRandomFully = 16 // NF_NAT_RANGE_PROTO_RANDOM_FULLY
-	natRangeNetmap           = 64 // NF_NAT_RANGE_NETMAP
 
 	// Comments and byte orders in userdata are a convention of libnftnl (udata.h). The kernel does
 	// not interpret them.
