@@ -13,9 +13,12 @@ import (
 
 // An expressionKind describes a type of nf_tables expression.
 type expressionKind struct {
+	name string
 	// decode decodes an expression, or returns an error if the model cannot represent it. It is nil
 	// if the model cannot represent any expression of the type.
 	decode func(*ruleDecoder, attributes) error
+	// hasNoEffect reports whether expressions of the type have no effect on packets.
+	hasNoEffect bool
 	// The following fields are used if decode is nil or returns an error.
 	//
 	// destination is the attribute of the register that the expression loads, 0 if it loads none.
@@ -29,114 +32,79 @@ type expressionKind struct {
 	effect rules.Effect
 }
 
-// kindOfExpression returns the kind of the expression with the name. It knows all expressions that
-// Linux 6.18 registers with nft_register_expr and in nft_basic_types
-// (net/netfilter/nf_tables_core.c). An expression with another name may have any effect.
-func kindOfExpression(name string) (kind expressionKind, known bool) {
-	switch name {
+// expressionKinds contains the kinds of all expressions that Linux 6.18 registers with
+// nft_register_expr and in nft_basic_types (net/netfilter/nf_tables_core.c). An expression with
+// another name may have any effect.
+var expressionKinds = [...]expressionKind{
 	// Loads, and expressions that change a loaded value.
-	case "immediate":
-		return expressionKind{decode: (*ruleDecoder).decodeImmediate}, true
-	case "meta":
-		return expressionKind{
-			decode: (*ruleDecoder).decodeMeta, destination: unix.NFTA_META_DREG,
-			written: unix.NFTA_META_SREG,
-		}, true
-	case "ct":
-		return expressionKind{
-			decode: (*ruleDecoder).decodeCT, destination: unix.NFTA_CT_DREG, written: unix.NFTA_CT_SREG,
-		}, true
-	case "payload":
-		return expressionKind{
-			decode: (*ruleDecoder).decodePayload, destination: unix.NFTA_PAYLOAD_DREG,
-			written: unix.NFTA_PAYLOAD_SREG,
-		}, true
-	case "fib":
-		return expressionKind{decode: (*ruleDecoder).decodeFIB, destination: unix.NFTA_FIB_DREG}, true
-	case "socket":
-		return expressionKind{decode: (*ruleDecoder).decodeSocket, destination: expr.NFTA_SOCKET_DREG}, true
-	case "numgen":
-		return expressionKind{decode: (*ruleDecoder).decodeNumgen, destination: unix.NFTA_NG_DREG}, true
-	case "hash":
-		return expressionKind{
-			decode: (*ruleDecoder).decodeHash, destination: unix.NFTA_HASH_DREG,
-			sources: [2]uint16{unix.NFTA_HASH_SREG},
-		}, true
-	case "bitwise":
-		return expressionKind{
-			decode: (*ruleDecoder).decodeBitwise, destination: unix.NFTA_BITWISE_DREG,
-			sources: [2]uint16{unix.NFTA_BITWISE_SREG, nftaBitwiseSreg2},
-		}, true
-	case "byteorder":
-		return expressionKind{
-			decode: (*ruleDecoder).decodeByteorder, destination: unix.NFTA_BYTEORDER_DREG,
-			sources: [2]uint16{unix.NFTA_BYTEORDER_SREG},
-		}, true
-	case "exthdr": // also sets and removes TCP options
-		return expressionKind{
-			decode:      (*ruleDecoder).decodeHeaderOption,
-			destination: unix.NFTA_EXTHDR_DREG, written: unix.NFTA_EXTHDR_SREG,
-		}, true
-	case "rt":
-		return expressionKind{destination: unix.NFTA_RT_DREG}, true
-	case "osf":
-		return expressionKind{destination: nftaOsfDreg}, true
-	case "tunnel":
-		return expressionKind{destination: nftaTunnelDreg}, true
-	case "xfrm":
-		return expressionKind{destination: nftaXfrmDreg}, true
-	case "inner": // contains another expression that loads a register
-		return expressionKind{decode: (*ruleDecoder).decodeInner}, true
+	{name: "immediate", decode: (*ruleDecoder).decodeImmediate},
+	{
+		name: "meta", decode: (*ruleDecoder).decodeMeta, destination: unix.NFTA_META_DREG,
+		written: unix.NFTA_META_SREG,
+	},
+	{name: "ct", decode: (*ruleDecoder).decodeCT, destination: unix.NFTA_CT_DREG, written: unix.NFTA_CT_SREG},
+	{
+		name: "payload", decode: (*ruleDecoder).decodePayload, destination: unix.NFTA_PAYLOAD_DREG,
+		written: unix.NFTA_PAYLOAD_SREG,
+	},
+	{name: "fib", decode: (*ruleDecoder).decodeFIB, destination: unix.NFTA_FIB_DREG},
+	{name: "socket", decode: (*ruleDecoder).decodeSocket, destination: expr.NFTA_SOCKET_DREG},
+	{name: "numgen", decode: (*ruleDecoder).decodeNumgen, destination: unix.NFTA_NG_DREG},
+	{
+		name: "hash", decode: (*ruleDecoder).decodeHash, destination: unix.NFTA_HASH_DREG,
+		sources: [2]uint16{unix.NFTA_HASH_SREG},
+	},
+	{
+		name: "bitwise", decode: (*ruleDecoder).decodeBitwise, destination: unix.NFTA_BITWISE_DREG,
+		sources: [2]uint16{unix.NFTA_BITWISE_SREG, nftaBitwiseSreg2},
+	},
+	{
+		name: "byteorder", decode: (*ruleDecoder).decodeByteorder, destination: unix.NFTA_BYTEORDER_DREG,
+		sources: [2]uint16{unix.NFTA_BYTEORDER_SREG},
+	},
+	{
+		name: "exthdr", decode: (*ruleDecoder).decodeHeaderOption, destination: unix.NFTA_EXTHDR_DREG,
+		written: unix.NFTA_EXTHDR_SREG,
+	},
+	{name: "rt", destination: unix.NFTA_RT_DREG},
+	{name: "osf", destination: nftaOsfDreg},
+	{name: "tunnel", destination: nftaTunnelDreg},
+	{name: "xfrm", destination: nftaXfrmDreg},
+	{name: "inner", decode: (*ruleDecoder).decodeInner}, // contains another expression that loads
 
 	// Conditions.
-	case "cmp":
-		return expressionKind{decode: (*ruleDecoder).decodeCompare, effect: rules.Reads}, true
-	case "range":
-		return expressionKind{decode: (*ruleDecoder).decodeCompareRange, effect: rules.Reads}, true
-	case "lookup": // also loads, and with a verdict map ends the rule
-		return expressionKind{decode: (*ruleDecoder).decodeLookup}, true
-	case "limit":
-		return expressionKind{decode: (*ruleDecoder).decodeLimitRate, effect: rules.ReadsVarying}, true
-	case "quota":
-		return expressionKind{decode: (*ruleDecoder).decodeQuota, effect: rules.ReadsHistory}, true
-	case "connlimit":
-		return expressionKind{decode: (*ruleDecoder).decodeConnlimit}, true
-	case "dynset": // changes a set; ends the rule if the set is full or a limit is exceeded
-		return expressionKind{decode: (*ruleDecoder).decodeDynset, effect: rules.Reads}, true
-	case "match":
-		return expressionKind{decode: (*ruleDecoder).decodeExtensionMatch}, true
+	{name: "cmp", decode: (*ruleDecoder).decodeCompare, effect: rules.Reads},
+	{name: "range", decode: (*ruleDecoder).decodeCompareRange, effect: rules.Reads},
+	{name: "lookup", decode: (*ruleDecoder).decodeLookup}, // also loads; a verdict map ends the rule
+	{name: "limit", decode: (*ruleDecoder).decodeLimitRate, effect: rules.ReadsVarying},
+	{name: "quota", decode: (*ruleDecoder).decodeQuota, effect: rules.ReadsHistory},
+	{name: "connlimit", decode: (*ruleDecoder).decodeConnlimit},
+	// dynset changes a set; it ends the rule if the set is full or a limit is exceeded.
+	{name: "dynset", decode: (*ruleDecoder).decodeDynset, effect: rules.Reads},
+	{name: "match", decode: (*ruleDecoder).decodeExtensionMatch},
 
 	// Actions, and expressions without an effect.
-	case "counter":
-		return expressionKind{decode: (*ruleDecoder).decodeCounter}, true
-	case "log", "last":
-		decode := func(d *ruleDecoder, a attributes) error {
-			d.addNoEffect(name, a)
-			return nil
+	{name: "counter", decode: (*ruleDecoder).decodeCounter},
+	{name: "log", hasNoEffect: true}, {name: "last", hasNoEffect: true},
+	{name: "objref", decode: (*ruleDecoder).decodeObjref},
+	{name: "notrack", decode: (*ruleDecoder).decodeNotrack},
+	{name: "nat", decode: (*ruleDecoder).decodeNAT},
+	{name: "redir", decode: (*ruleDecoder).decodeRedirect},
+	{name: "tproxy", decode: (*ruleDecoder).decodeTProxy},
+	{name: "reject", decode: (*ruleDecoder).decodeReject},
+	{name: "target", decode: (*ruleDecoder).decodeExtensionTarget},
+	{name: "masq", decode: (*ruleDecoder).decodeMasquerade, effect: rules.TranslatesSource},
+	{name: "dup"}, {name: "fwd"}, {name: "queue"}, {name: "flow_offload"}, {name: "synproxy"},
+}
+
+// kindOfExpression returns the kind of the expression with the name.
+func kindOfExpression(name string) (kind *expressionKind, known bool) {
+	for i := range expressionKinds {
+		if expressionKinds[i].name == name {
+			return &expressionKinds[i], true
 		}
-		return expressionKind{decode: decode}, true
-	case "objref":
-		return expressionKind{decode: (*ruleDecoder).decodeObjref}, true
-	case "notrack":
-		return expressionKind{decode: (*ruleDecoder).decodeNotrack}, true
-	case "nat":
-		return expressionKind{decode: (*ruleDecoder).decodeNAT}, true
-	case "redir":
-		return expressionKind{decode: (*ruleDecoder).decodeRedirect}, true
-	case "tproxy":
-		return expressionKind{decode: (*ruleDecoder).decodeTProxy}, true
-	case "reject":
-		return expressionKind{decode: (*ruleDecoder).decodeReject}, true
-	case "target":
-		return expressionKind{decode: (*ruleDecoder).decodeExtensionTarget}, true
-	case "masq":
-		return expressionKind{
-			decode: (*ruleDecoder).decodeMasquerade, effect: rules.TranslatesSource,
-		}, true
-	case "dup", "fwd", "queue", "flow_offload", "synproxy":
-		return expressionKind{}, true
 	}
-	return expressionKind{}, false
+	return &expressionKind{}, false
 }
 
 // unknownExpression is the name of the placeholder for expressions that [Rule.Expressions] does not
@@ -169,8 +137,12 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	}
 	kind, _ := kindOfExpression(name)
 	err := errUnsupported
-	if kind.decode != nil {
+	switch {
+	case kind.decode != nil:
 		err = kind.decode(d, a)
+	case kind.hasNoEffect:
+		d.addNoEffect(name, a)
+		err = nil
 	}
 	d.unhashedCount++
 	if err == nil {

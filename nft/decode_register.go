@@ -97,7 +97,7 @@ func (d *ruleDecoder) storePending(a attributes, attr uint16, op operand) error 
 }
 
 // loadUnknown stores an operand that the model cannot represent.
-func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes) error {
+func (d *ruleDecoder) loadUnknown(name string, kind *expressionKind, a attributes) error {
 	op := operand{
 		field: fieldUnknown, length: loadLength(name, a), text: loadText(name, kind, a),
 		effect: rules.Reads, data: d.indexData(name, a),

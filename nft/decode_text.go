@@ -38,7 +38,7 @@ func keyName(names []string, key uint32) string {
 
 // loadText describes the operand that an expression loads. The text includes all attributes except
 // registers.
-func loadText(name string, kind expressionKind, a attributes) string {
+func loadText(name string, kind *expressionKind, a attributes) string {
 	switch name {
 	case "meta":
 		return "meta " + keyName(metaKeys[:], a.Number(unix.NFTA_META_KEY))

@@ -12,6 +12,7 @@ import (
 	"iter"
 	"net/netip"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
@@ -35,27 +36,11 @@ type Entry struct {
 // A Tuple contains the addresses of one direction of a connection.
 type Tuple struct{ Source, Destination netip.AddrPort }
 
-// Numbers of linux/netfilter/nfnetlink_conntrack.h.
+// The types of messages.
 const (
-	messageNew    = unix.NFNL_SUBSYS_CTNETLINK << 8
-	messageGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
-	messageDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
-
-	attrOriginal = 1
-	attrReply    = 2
-	attrZone     = 18
-
-	attrTupleIP       = 1
-	attrTupleProtocol = 2
-
-	attrIPv4Source      = 1
-	attrIPv4Destination = 2
-	attrIPv6Source      = 3
-	attrIPv6Destination = 4
-
-	attrProtocolNumber  = 1
-	attrSourcePort      = 2
-	attrDestinationPort = 3
+	messageNew    = unix.NFNL_SUBSYS_CTNETLINK<<8 | nl.IPCTNL_MSG_CT_NEW
+	messageGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | nl.IPCTNL_MSG_CT_GET
+	messageDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | nl.IPCTNL_MSG_CT_DELETE
 )
 
 // headerSize is the size of struct nfgenmsg, which attributes follow.
@@ -103,25 +88,26 @@ func decode(m nlmsg.Message) (e Entry, ok bool) {
 		return Entry{}, false
 	}
 	a := nlmsg.Attributes(m.Body[headerSize:])
-	e = Entry{Zone: number16(a.Get(attrZone)), message: m.Body}
-	e.Protocol, e.Original = decodeTuple(a.Get(attrOriginal))
-	_, e.Reply = decodeTuple(a.Get(attrReply))
+	e = Entry{Zone: number16(a.Get(nl.CTA_ZONE)), message: m.Body}
+	e.Protocol, e.Original = DecodeTuple(a.Get(nl.CTA_TUPLE_ORIG))
+	_, e.Reply = DecodeTuple(a.Get(nl.CTA_TUPLE_REPLY))
 	return e, e.Protocol == rules.TCP || e.Protocol == rules.UDP
 }
 
-// decodeTuple decodes the attributes of a tuple.
-func decodeTuple(tuple nlmsg.Attributes) (rules.Protocol, Tuple) {
-	ip := nlmsg.Attributes(tuple.Get(attrTupleIP))
-	protocol := nlmsg.Attributes(tuple.Get(attrTupleProtocol))
+// DecodeTuple decodes the protocol and the addresses of a tuple, such as CTA_TUPLE_ORIG. What is
+// absent is 0 or invalid.
+func DecodeTuple(tuple nlmsg.Attributes) (rules.Protocol, Tuple) {
+	ip := nlmsg.Attributes(tuple.Get(nl.CTA_TUPLE_IP))
+	protocol := nlmsg.Attributes(tuple.Get(nl.CTA_TUPLE_PROTO))
 	var number rules.Protocol
-	if value := protocol.Get(attrProtocolNumber); len(value) == 1 {
+	if value := protocol.Get(nl.CTA_PROTO_NUM); len(value) == 1 {
 		number = rules.Protocol(value[0])
 	}
 	return number, Tuple{
-		netip.AddrPortFrom(addr(ip, attrIPv4Source, attrIPv6Source),
-			number16(protocol.Get(attrSourcePort))),
-		netip.AddrPortFrom(addr(ip, attrIPv4Destination, attrIPv6Destination),
-			number16(protocol.Get(attrDestinationPort))),
+		netip.AddrPortFrom(addr(ip, nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC),
+			number16(protocol.Get(nl.CTA_PROTO_SRC_PORT))),
+		netip.AddrPortFrom(addr(ip, nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST),
+			number16(protocol.Get(nl.CTA_PROTO_DST_PORT))),
 	}
 }
 

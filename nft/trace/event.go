@@ -1,14 +1,15 @@
 package trace
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -112,15 +113,6 @@ const (
 	attrState     = 21
 )
 
-// Bits of NFTA_TRACE_CT_STATE, NF_CT_STATE_BIT in linux/netfilter/nf_conntrack_common.h.
-const (
-	stateInvalid     = 1 << 0
-	stateEstablished = 1 << 1
-	stateRelated     = 1 << 2
-	stateNew         = 1 << 3
-	stateUntracked   = 1 << 6
-)
-
 // Bits of NFTA_TRACE_CT_STATUS (enum ip_conntrack_status). A template is a conntrack entry that
 // "-j CT" of xtables attaches to a packet. It has the bit of a confirmed connection, but is not the
 // connection of the packet.
@@ -129,13 +121,23 @@ const (
 	statusTemplate  = 1 << 11 // IPS_TEMPLATE
 )
 
-var errShort = errors.New("trace message: no nfnetlink header")
+// errMalformed is the error for a message whose attributes are not well-formed.
+var errMalformed = errors.New("malformed trace message")
 
 // Decode decodes the payload of a message NFT_MSG_TRACE, which begins with the nfnetlink header.
 func Decode(payload []byte) (Event, error) {
-	var e Event
-	if len(payload) < nfgenmsgLength {
-		return e, errShort
+	if len(payload) < nfgenmsgLength || !isWellFormed(payload[nfgenmsgLength:]) {
+		return Event{}, errMalformed
+	}
+	a := nlmsg.Attributes(payload[nfgenmsgLength:])
+	e := Event{
+		Kind: Kind(a.Number(unix.NFTA_TRACE_TYPE)), ID: a.Number(unix.NFTA_TRACE_ID),
+		Table: a.Text(unix.NFTA_TRACE_TABLE), Chain: a.Text(unix.NFTA_TRACE_CHAIN),
+		Handle:  rules.Handle(a.Number64(unix.NFTA_TRACE_RULE_HANDLE)),
+		Verdict: Verdict(a.Number(unix.NFTA_TRACE_POLICY) & verdictMask),
+		Mark:    a.Number(unix.NFTA_TRACE_MARK), In: a.Number(unix.NFTA_TRACE_IIF),
+		Out:   a.Number(unix.NFTA_TRACE_OIF),
+		Reply: bytes.Equal(a.Get(attrDirection), []byte{1}), Confirmed: isConfirmed(a.Number(attrStatus)),
 	}
 	switch payload[0] {
 	case unix.NFPROTO_IPV4:
@@ -143,92 +145,53 @@ func Decode(payload []byte) (Event, error) {
 	case unix.NFPROTO_IPV6:
 		e.Family = rules.IPv6
 	}
-	d, err := netlink.NewAttributeDecoder(payload[nfgenmsgLength:])
-	if err != nil {
-		return e, fmt.Errorf("trace message: %w", err)
-	}
-	d.ByteOrder = binary.BigEndian
-	var network, transport []byte
-	protocol := uint32(0)
-	for d.Next() {
-		switch d.Type() {
-		case unix.NFTA_TRACE_TABLE:
-			e.Table = d.String()
-		case unix.NFTA_TRACE_CHAIN:
-			e.Chain = d.String()
-		case unix.NFTA_TRACE_RULE_HANDLE:
-			e.Handle = rules.Handle(d.Uint64())
-		case unix.NFTA_TRACE_TYPE:
-			e.Kind = Kind(d.Uint32())
-		case unix.NFTA_TRACE_VERDICT:
-			d.Nested(e.decodeVerdict)
-		case unix.NFTA_TRACE_POLICY:
-			e.Verdict = Verdict(d.Uint32() & verdictMask)
-		case unix.NFTA_TRACE_ID:
-			e.ID = d.Uint32()
-		case unix.NFTA_TRACE_NETWORK_HEADER:
-			network = d.Bytes()
-		case unix.NFTA_TRACE_TRANSPORT_HEADER:
-			transport = d.Bytes()
-		case unix.NFTA_TRACE_IIF:
-			e.In = d.Uint32()
-		case unix.NFTA_TRACE_OIF:
-			e.Out = d.Uint32()
-		case unix.NFTA_TRACE_MARK:
-			e.Mark = d.Uint32()
-		case unix.NFTA_TRACE_NFPROTO:
-			protocol = d.Uint32()
-		case attrDirection:
-			e.Reply = d.Uint8() == 1
-		case attrStatus:
-			e.Confirmed = d.Uint32()&(statusConfirmed|statusTemplate) == statusConfirmed
-		case attrState:
-			e.State, e.HasState = decodeState(d.Uint32())
+	if v := nlmsg.Attributes(a.Get(unix.NFTA_TRACE_VERDICT)); v != nil {
+		if e.Verdict = Verdict(int32(v.Number(unix.NFTA_VERDICT_CODE))); e.Verdict >= 0 {
+			e.Verdict &= verdictMask
 		}
+		e.Target = v.Text(unix.NFTA_VERDICT_CHAIN)
 	}
-	if err := d.Err(); err != nil {
-		return e, fmt.Errorf("trace message: %w", err)
-	}
+	e.State, e.HasState = decodeState(a.Number(attrState))
 	if e.Kind == Rule && e.Handle == 0 {
 		e.Kind = Return // Linux 6.18 reports the end of a chain as a rule without a handle
 	}
-	e.Header = decodeHeader(protocol, network, transport)
+	e.Header = decodeHeader(a.Number(unix.NFTA_TRACE_NFPROTO), a.Get(unix.NFTA_TRACE_NETWORK_HEADER),
+		a.Get(unix.NFTA_TRACE_TRANSPORT_HEADER))
 	return e, nil
+}
+
+// isWellFormed reports whether the attributes of a trace message are well-formed, and all numbers
+// have their length.
+func isWellFormed(a nlmsg.Attributes) bool {
+	hasLengths := true
+	return a.Each(func(kind uint16, value []byte) {
+		switch kind {
+		case unix.NFTA_TRACE_TYPE, unix.NFTA_TRACE_ID, unix.NFTA_TRACE_POLICY, unix.NFTA_TRACE_MARK,
+			unix.NFTA_TRACE_IIF, unix.NFTA_TRACE_OIF, unix.NFTA_TRACE_NFPROTO, attrStatus, attrState:
+			hasLengths = hasLengths && len(value) == 4
+		case unix.NFTA_TRACE_RULE_HANDLE:
+			hasLengths = hasLengths && len(value) == 8
+		}
+	}) && hasLengths
 }
 
 // nfgenmsgLength is the size of struct nfgenmsg.
 const nfgenmsgLength = 4
 
-// decodeVerdict decodes the nested attribute NFTA_TRACE_VERDICT.
-func (e *Event) decodeVerdict(d *netlink.AttributeDecoder) error {
-	d.ByteOrder = binary.BigEndian
-	for d.Next() {
-		switch d.Type() {
-		case unix.NFTA_VERDICT_CODE:
-			if e.Verdict = Verdict(int32(d.Uint32())); e.Verdict >= 0 {
-				e.Verdict &= verdictMask
-			}
-		case unix.NFTA_VERDICT_CHAIN:
-			e.Target = d.String()
-		}
-	}
-	return nil
+// isConfirmed reports whether the bits are the status of a confirmed connection.
+func isConfirmed(status uint32) bool {
+	return status&(statusConfirmed|statusTemplate) == statusConfirmed
 }
 
 // decodeState returns the conntrack state for the bits of NFTA_TRACE_CT_STATE. ok is false if no
 // bit of a known state is set.
 func decodeState(bits uint32) (state rules.State, ok bool) {
-	switch {
-	case bits&stateNew != 0:
-		return rules.New, true
-	case bits&stateEstablished != 0:
-		return rules.Established, true
-	case bits&stateRelated != 0:
-		return rules.Related, true
-	case bits&stateUntracked != 0:
-		return rules.Untracked, true
-	case bits&stateInvalid != 0:
-		return rules.Invalid, true
+	for _, s := range []rules.State{
+		rules.New, rules.Established, rules.Related, rules.Untracked, rules.Invalid,
+	} {
+		if bits&nft.StateBit(s) != 0 {
+			return s, true
+		}
 	}
 	return 0, false
 }

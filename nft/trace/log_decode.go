@@ -1,14 +1,14 @@
 package trace
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"strconv"
 	"strings"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/conntrack"
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -30,59 +30,34 @@ const (
 // for example because a rule with the target NFLOG logged the packet, or if the message is
 // incomplete.
 func decodeLogged(payload []byte) (Event, bool) {
-	var e Event
 	if len(payload) < nfgenmsgLength {
-		return e, false
+		return Event{}, false
 	}
-	family, prefix := payload[0], ""
-	d, err := netlink.NewAttributeDecoder(payload[nfgenmsgLength:])
-	if err != nil {
-		return e, false
+	family, a := payload[0], nlmsg.Attributes(payload[nfgenmsgLength:])
+	header := a.Get(attrPacketHeader) // struct nfulnl_msg_packet_hdr, whose third byte is the hook
+	connection := nlmsg.Attributes(a.Get(attrConnection))
+	_, original := conntrack.DecodeTuple(connection.Get(nl.CTA_TUPLE_ORIG))
+	e := Event{
+		Family: rules.IPv4, Mark: a.Number(attrLoggedMark), In: a.Number(attrInDevice),
+		Out: a.Number(attrOutDevice), Confirmed: isConfirmed(connection.Number(nl.CTA_STATUS)),
 	}
-	d.ByteOrder = binary.BigEndian
-	var packet []byte
-	var owner rules.Owner
-	ownerAttrs := 0       // number of decoded attributes attrUID and attrGID
-	hook := rules.Ingress // until the packet header is read
-	for d.Next() {
-		switch d.Type() {
-		case attrPacketHeader:
-			if b := d.Bytes(); len(b) > 2 {
-				hook = rules.Hook(b[2]) // struct nfulnl_msg_packet_hdr
-			}
-		case attrLoggedMark:
-			e.Mark = d.Uint32()
-		case attrInDevice:
-			e.In = d.Uint32()
-		case attrOutDevice:
-			e.Out = d.Uint32()
-		case attrPayload:
-			packet = d.Bytes()
-		case attrPrefix:
-			prefix = d.String()
-		case attrUID:
-			owner.UID = d.Uint32()
-			ownerAttrs++
-		case attrGID:
-			owner.GID = d.Uint32()
-			ownerAttrs++
-		case attrConnection:
-			d.Nested(e.decodeConnection)
-		case attrConnectionInfo:
-			e.setConnectionState(d.Uint32())
-		}
+	if original.Destination.Addr().IsValid() {
+		e.Original = original.Destination
 	}
-	if d.Err() != nil || hook >= rules.Ingress || !e.setPosition(prefix) {
-		return e, false
+	if a.Get(attrConnectionInfo) != nil {
+		e.setConnectionState(a.Number(attrConnectionInfo))
 	}
-	if ownerAttrs == 2 {
-		e.Owner = &owner
+	if len(header) < 3 || rules.Hook(header[2]) >= rules.Ingress || !e.setPosition(a.Text(attrPrefix)) {
+		return Event{}, false
 	}
-	e.Family, e.Hook = rules.IPv4, hook
+	e.Hook = rules.Hook(header[2])
+	if a.Get(attrUID) != nil && a.Get(attrGID) != nil {
+		e.Owner = &rules.Owner{UID: a.Number(attrUID), GID: a.Number(attrGID)}
+	}
 	if family == unix.AF_INET6 {
 		e.Family = rules.IPv6
 	}
-	network, transport := splitPacket(family, packet)
+	network, transport := splitPacket(family, a.Get(attrPayload))
 	e.Header = decodeHeader(uint32(family), network, transport)
 	return e, e.Header != nil
 }
@@ -136,45 +111,4 @@ func (e *Event) setConnectionState(info uint32) {
 	default:
 		e.State = rules.Established
 	}
-}
-
-// decodeConnection decodes the status and the original tuple of the connection.
-func (e *Event) decodeConnection(d *netlink.AttributeDecoder) error {
-	const tuple, status = 1, 3 // CTA_TUPLE_ORIG, CTA_STATUS
-	d.ByteOrder = binary.BigEndian
-	for d.Next() {
-		switch d.Type() {
-		case tuple:
-			d.Nested(e.decodeTuple)
-		case status:
-			e.Confirmed = d.Uint32()&(statusConfirmed|statusTemplate) == statusConfirmed
-		}
-	}
-	return nil
-}
-
-// decodeTuple decodes the destination in a tuple.
-func (e *Event) decodeTuple(d *netlink.AttributeDecoder) error {
-	const address, protocol = 1, 2 // CTA_TUPLE_IP, CTA_TUPLE_PROTO
-	var to netip.Addr
-	port := uint16(0)
-	for d.Next() {
-		group := d.Type()
-		d.Nested(func(d *netlink.AttributeDecoder) error {
-			d.ByteOrder = binary.BigEndian
-			for d.Next() {
-				switch {
-				case group == address && (d.Type() == 2 || d.Type() == 4): // CTA_IP_V4_DST, V6_DST
-					to, _ = netip.AddrFromSlice(d.Bytes())
-				case group == protocol && d.Type() == 3: // CTA_PROTO_DST_PORT
-					port = d.Uint16()
-				}
-			}
-			return nil
-		})
-	}
-	if to.IsValid() {
-		e.Original = netip.AddrPortFrom(to, port)
-	}
-	return nil
 }
