@@ -52,6 +52,21 @@ func dial() (*conn, error) {
 	return &conn{fd: fd}, nil
 }
 
+// withSocket calls f with a socket in the namespace, and returns the result of f. An error names the
+// namespace.
+func withSocket[T any](ns *netns.NS, f func(*conn) (T, error)) (result T, err error) {
+	err = ns.DoNamed(func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		result, err = f(c)
+		return err
+	})
+	return result, err
+}
+
 // close closes the socket. After a transaction with deletions it waits 8 to 20 ms until the kernel
 // has freed the deleted objects.
 func (c *conn) close() { _ = unix.Close(c.fd) }
@@ -79,18 +94,9 @@ func (c *conn) enlargeSendBuffer(size int) {
 }
 
 // receive waits for one datagram and calls visit for each of its messages until visit returns true
-// or an error. It returns the results of the last call of visit.
-func (c *conn) receive(visit func(nlmsg.Message) (bool, error)) (bool, error) {
-	return c.receiveFlags(0, visit)
-}
-
-// poll is like receive, but returns [unix.EAGAIN] instead of waiting.
-func (c *conn) poll(visit func(nlmsg.Message) (bool, error)) (bool, error) {
-	return c.receiveFlags(unix.MSG_DONTWAIT, visit)
-}
-
-// receiveFlags is like receive, with flags of recvfrom(2).
-func (c *conn) receiveFlags(flags int, visit func(nlmsg.Message) (bool, error)) (bool, error) {
+// or an error. It returns the results of the last call of visit. flags are flags of recvfrom(2):
+// with MSG_DONTWAIT receive returns [unix.EAGAIN] instead of waiting.
+func (c *conn) receive(flags int, visit func(nlmsg.Message) (bool, error)) (bool, error) {
 	buf := nlmsg.GetBuffer()
 	defer buf.Release()
 	datagram, err := nlmsg.Receive(c.fd, buf[:], flags)
@@ -133,7 +139,7 @@ func (c *conn) commit(t *Transaction) error {
 // receiveResult receives answers up to the first error or the acknowledgement of the last message.
 func (c *conn) receiveResult(t *Transaction) error {
 	for {
-		done, err := c.receive(func(m nlmsg.Message) (bool, error) {
+		done, err := c.receive(0, func(m nlmsg.Message) (bool, error) {
 			if m.Type != unix.NLMSG_ERROR {
 				return false, nil
 			}
@@ -241,7 +247,7 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 		return false, explainRead("compare the generation", os.NewSyscallError("sendto", err))
 	}
 	for {
-		_, err := c.poll(func(m nlmsg.Message) (bool, error) {
+		_, err := c.receive(unix.MSG_DONTWAIT, func(m nlmsg.Message) (bool, error) {
 			if m.Type != unix.NLMSG_ERROR || m.Sequence > 1 { // the batch consists of 0 and 1
 				return false, nil // a late answer to an abandoned request
 			}

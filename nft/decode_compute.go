@@ -3,7 +3,6 @@ package nft
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -37,15 +36,11 @@ func (d *ruleDecoder) decodeHash(a attributes) error {
 	if a.Number(unix.NFTA_HASH_TYPE) == 0 { // NFT_HASH_JENKINS
 		ops, ok := d.operands(registerIndex(a, unix.NFTA_HASH_SREG),
 			int(a.Number(unix.NFTA_HASH_LEN)))
-		var texts []string
-		for _, source := range ops {
-			op.dependOn(source)
-			texts = append(texts, source.String())
-		}
+		texts := op.dependOnAll(ops)
 		// Without a seed the kernel uses a random one.
 		op.noData = op.noData || !ok || a.Get(unix.NFTA_HASH_SEED) == nil
 		op.data += fmt.Sprintf(" of %d bytes", a.Number(unix.NFTA_HASH_LEN))
-		function = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "),
+		function = fmt.Sprintf("jhash %s seed 0x%x", texts,
 			a.Number(unix.NFTA_HASH_SEED))
 	}
 	op.text = fmt.Sprintf("%s mod %d offset %d", function, op.modulus, op.offset)

@@ -85,7 +85,8 @@ var expressionKinds = [...]expressionKind{
 
 	// Actions, and expressions without an effect.
 	{name: "counter", decode: (*ruleDecoder).decodeCounter},
-	{name: "log", hasNoEffect: true}, {name: "last", hasNoEffect: true},
+	{name: "log", hasNoEffect: true},
+	{name: "last", hasNoEffect: true},
 	{name: "objref", decode: (*ruleDecoder).decodeObjref},
 	{name: "notrack", decode: (*ruleDecoder).decodeNotrack},
 	{name: "nat", decode: (*ruleDecoder).decodeNAT},
@@ -94,7 +95,11 @@ var expressionKinds = [...]expressionKind{
 	{name: "reject", decode: (*ruleDecoder).decodeReject},
 	{name: "target", decode: (*ruleDecoder).decodeExtensionTarget},
 	{name: "masq", decode: (*ruleDecoder).decodeMasquerade, effect: rules.TranslatesSource},
-	{name: "dup"}, {name: "fwd"}, {name: "queue"}, {name: "flow_offload"}, {name: "synproxy"},
+	{name: "dup"},
+	{name: "fwd"},
+	{name: "queue"},
+	{name: "flow_offload"},
+	{name: "synproxy"},
 }
 
 // kindOfExpression returns the kind of the expression with the name.

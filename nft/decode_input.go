@@ -44,9 +44,19 @@ func (d *ruleDecoder) expressionInputs(name string, a attributes) rules.Inputs {
 	case "fib":
 		return fibInputs(a.Number(unix.NFTA_FIB_FLAGS))
 	case "socket":
-		return socketInputs(a.Number(expr.NFTA_SOCKET_KEY))
+		// The expression uses the socket that tproxy has assigned, or looks up a socket by the
+		// addresses of the packet or, for replies, of the connection (nf_sk_lookup_slow_v4 in
+		// net/ipv4/netfilter/nf_socket_ipv4.c).
+		if a.Number(expr.NFTA_SOCKET_KEY) <= expr.NFT_SOCKET_CGROUPV2 {
+			return rules.HeaderInput | rules.ConnectionInput
+		}
 	case "hash":
-		return hashInputs(a)
+		switch a.Number(unix.NFTA_HASH_TYPE) {
+		case unix.NFT_HASH_JENKINS:
+			return 0
+		case unix.NFT_HASH_SYM:
+			return rules.HeaderInput // addresses and ports
+		}
 	case "osf":
 		// The expression compares the options and the window of a SYN, and its TTL. The source
 		// address decides whether the TTL is compared exactly (nf_osf_ttl in
@@ -125,28 +135,6 @@ func fibInputs(flags uint32) rules.Inputs {
 		reads |= rules.InterfaceInput
 	}
 	return reads
-}
-
-// socketInputs returns the inputs on which a socket expression with the key depends. The expression
-// uses the socket that tproxy has assigned, or looks up a socket by the addresses of the packet or,
-// for replies, of the connection (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
-func socketInputs(key uint32) rules.Inputs {
-	switch key {
-	case expr.NFT_SOCKET_TRANSPARENT, expr.NFT_SOCKET_MARK, expr.NFT_SOCKET_WILDCARD, expr.NFT_SOCKET_CGROUPV2:
-		return rules.HeaderInput | rules.ConnectionInput
-	}
-	return rules.AllInputs
-}
-
-// hashInputs returns the inputs on which a hash depends, other than its registers.
-func hashInputs(a attributes) rules.Inputs {
-	switch a.Number(unix.NFTA_HASH_TYPE) {
-	case unix.NFT_HASH_JENKINS:
-		return 0
-	case unix.NFT_HASH_SYM:
-		return rules.HeaderInput // addresses and ports
-	}
-	return rules.AllInputs
 }
 
 // payloadInputs returns the inputs on which a part of the packet depends. NAT changes addresses,

@@ -286,14 +286,7 @@ func (d *ruleDecoder) loadMapValue(
 			op.field, op.mapped, op.sources = fieldMapped, s, ops
 		}
 	}
-	for i, source := range ops {
-		op.dependOn(source)
-		if i > 0 {
-			op.text += " . "
-		}
-		op.text += source.String()
-	}
-	op.text += " map " + v.String()
+	op.text = op.dependOnAll(ops) + " map " + v.String()
 	return d.storePending(a, unix.NFTA_LOOKUP_DREG, op)
 }
 

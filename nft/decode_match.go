@@ -146,14 +146,7 @@ func (d *ruleDecoder) addMatch(m rules.Match) {
 // addUnknownCondition adds the comparison of the operands with values as an unknown condition.
 func (d *ruleDecoder) addUnknownCondition(ops []operand, negated bool, v values) {
 	combined := operand{effect: rules.Reads} // depends on all operands
-	text := ""
-	for i, op := range ops {
-		combined.dependOn(op)
-		if i > 0 {
-			text += " . "
-		}
-		text += op.String()
-	}
+	text := combined.dependOnAll(ops)
 	data := combined.data
 	if len(ops) == 1 && ops[0].isIndex() && isLoopback(v.keys) {
 		data = "" // each namespace has the same index for lo

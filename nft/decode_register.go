@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -189,6 +190,16 @@ func (o *operand) dependOn(other operand) {
 	if other.effect == rules.ReadsVarying {
 		o.effect = rules.ReadsVarying
 	}
+}
+
+// dependOnAll records that the value depends on the operands, and returns their texts.
+func (o *operand) dependOnAll(ops []operand) string {
+	texts := make([]string, len(ops))
+	for i, op := range ops {
+		o.dependOn(op)
+		texts[i] = op.String()
+	}
+	return strings.Join(texts, " . ")
 }
 
 // String returns the operand in a syntax like nft's.

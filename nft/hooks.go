@@ -77,19 +77,7 @@ const (
 // current one), for IPv4 and IPv6. It changes nothing. [IsNotSupported] reports true for its error
 // if the kernel cannot list the functions, and [IsNotPermitted] if the process lacks the
 // permission.
-func Hooks(ns *netns.NS) ([]HookList, error) {
-	var lists []HookList
-	err := ns.DoNamed(func() error {
-		c, err := dial()
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		lists, err = c.hooks()
-		return err
-	})
-	return lists, err
-}
+func Hooks(ns *netns.NS) ([]HookList, error) { return withSocket(ns, (*conn).hooks) }
 
 // hooks is Hooks in the namespace of the socket.
 func (c *conn) hooks() ([]HookList, error) {

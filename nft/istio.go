@@ -38,40 +38,19 @@ var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 // RemoveIstio returns a line for each deleted object. If there are no objects of Istio, it writes
 // nothing. If it returns an error, nothing has changed, unless the kernel's answer to the
 // transaction was lost: then the objects may have been deleted.
-func RemoveIstio(ns *netns.NS) ([]string, error) {
-	var removed []string
-	err := ns.DoNamed(func() (err error) {
-		removed, err = removeIstio()
-		return err
-	})
-	return removed, err
-}
+func RemoveIstio(ns *netns.NS) ([]string, error) { return withSocket(ns, (*conn).removeIstio) }
 
 // FindIstio returns a line for each object that RemoveIstio would delete.
 func FindIstio(ns *netns.NS) ([]string, error) {
-	var found istioLeftovers
-	err := ns.DoNamed(func() error {
-		c, err := dial()
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		found, err = c.findIstio()
-		return err
-	})
+	found, err := withSocket(ns, (*conn).findIstio)
 	if err != nil {
 		return nil, err
 	}
 	return found.lines(), nil
 }
 
-// removeIstio is RemoveIstio in the namespace of the thread.
-func removeIstio() ([]string, error) {
-	c, err := dial()
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
+// removeIstio is RemoveIstio in the namespace of the socket.
+func (c *conn) removeIstio() ([]string, error) {
 	var unanswered []string // the objects of the previous transaction, if its answer was lost
 	for range maxAttempts {
 		found, err := c.findIstio()

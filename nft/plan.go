@@ -99,20 +99,14 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	var s step
-	err = ns.DoNamed(func() error {
-		c, err := dial()
-		if err != nil {
-			return err
-		}
-		defer c.close()
+	s, err := withSocket(ns, func(c *conn) (s step, err error) {
 		a := newApplier(c, p, ApplyOptions{})
 		for range maxAttempts {
 			if s, err = a.plan(); !errors.Is(err, errTableDeleted) {
 				break
 			}
 		}
-		return err
+		return s, err
 	})
 	return s.outcome, s.transaction, err
 }

@@ -217,7 +217,7 @@ func (c *conn) tryTransaction(t *Transaction) ([]rejection, error) {
 	}
 	var rejections []rejection
 	for {
-		done, err := c.receive(func(m nlmsg.Message) (bool, error) {
+		done, err := c.receive(0, func(m nlmsg.Message) (bool, error) {
 			if m.Type != unix.NLMSG_ERROR {
 				return false, nil
 			}

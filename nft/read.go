@@ -116,26 +116,20 @@ func ReadAllTables(ns *netns.NS, o ReadOptions) (Snapshot, error) {
 func read(
 	ns *netns.NS, readRouting func() (rules.Routing, error),
 	readTables func(*conn) (tableSnapshot, error),
-) (r Snapshot, err error) {
-	err = ns.DoNamed(func() error {
-		c, err := dial()
-		if err != nil {
-			return err
-		}
-		defer c.close()
+) (Snapshot, error) {
+	return withSocket(ns, func(c *conn) (r Snapshot, err error) {
 		c.indexScope = ns.ID()
 		s, err := readTables(c)
 		if err != nil {
-			return err
+			return r, err
 		}
 		r.Generation, r.netns, r.found = s.generation, ns.ID(), s.tables
 		for _, t := range s.tables {
 			r.Tables = append(r.Tables, t.Table)
 		}
 		r.Routing, err = readRouting()
-		return err
+		return r, err
 	})
-	return r, err
 }
 
 // A tableSnapshot contains tables at one generation.

@@ -217,6 +217,26 @@ func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 	decodeRaw(t.Family, sets, raw, &r.budget)
 }
 
+// deleteUsedSets deletes the sets that the expressions of a rule use from unused. It also considers
+// expressions that the model cannot represent.
+func deleteUsedSets(unused map[string]bool, expressions attributes) {
+	if len(unused) == 0 {
+		return
+	}
+	expressions.Each(func(_ uint16, value []byte) {
+		e := attributes(value)
+		data := attributes(e.Get(unix.NFTA_EXPR_DATA))
+		switch e.Text(unix.NFTA_EXPR_NAME) {
+		case "lookup":
+			delete(unused, data.Text(unix.NFTA_LOOKUP_SET))
+		case "dynset":
+			delete(unused, data.Text(unix.NFTA_DYNSET_SET_NAME))
+		case "objref":
+			delete(unused, data.Text(unix.NFTA_OBJREF_SET_NAME))
+		}
+	})
+}
+
 // A rawRule is a rule before it is decoded.
 type rawRule struct {
 	chain *rules.Chain

@@ -131,30 +131,19 @@ type link struct {
 	bridge     uint32 // the index of the port's bridge; 0 if the link is not a port
 }
 
-// bufferSize is larger than the datagrams of a dump.
-const bufferSize = 32 << 10
-
 // skipStatistics makes the kernel omit the statistics of interfaces (RTEXT_FILTER_SKIP_STATS in
 // linux/rtnetlink.h).
 const skipStatistics = 1 << 3
 
 // listLinks returns the bridges and the ports of bridges in the namespace of the thread.
 func listLinks() ([]link, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := nlmsg.Connect(fd); err != nil {
-		return nil, err
-	}
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	request.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK,
 		binary.NativeEndian.AppendUint32(nil, skipStatistics)))
 	var links []link
 	count := 0
-	interrupted, err := nlmsg.Exchange(fd, make([]byte, bufferSize), request.Serialize(),
+	interrupted, err := nlmsg.Request(unix.NETLINK_ROUTE, request.Serialize(),
 		func(m nlmsg.Message) error {
 			if m.Type != unix.RTM_NEWLINK || len(m.Body) < unix.SizeofIfInfomsg {
 				return nil

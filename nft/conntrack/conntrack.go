@@ -75,7 +75,7 @@ func (e Entry) Delete() error {
 	request := nlmsg.AppendHeader(nil, messageDelete, unix.NLM_F_ACK, 1)
 	request = append(request, e.message...) // the kernel compares the id
 	nlmsg.SetLength(request)
-	err := nlmsg.Request(unix.NETLINK_NETFILTER, request, func(nlmsg.Message) error { return nil })
+	_, err := nlmsg.Request(unix.NETLINK_NETFILTER, request, func(nlmsg.Message) error { return nil })
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete a conntrack entry: %w", err)
 	}

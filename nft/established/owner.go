@@ -99,12 +99,11 @@ func (g *groups) scan(inside bool) {
 			return
 		}
 		process := filepath.Join(g.procDir, e.Name())
-		var st unix.Stat_t
-		if _, err := strconv.Atoi(e.Name()); err != nil ||
-			unix.Stat(filepath.Join(process, "ns/net"), &st) != nil {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
-		if (netns.ID{Dev: st.Dev, Ino: st.Ino} == g.ns) == inside {
+		id, err := netns.IDOfFile(filepath.Join(process, "ns/net"))
+		if err == nil && (id == g.ns) == inside {
 			g.recordSockets(filepath.Join(process, "fd"))
 		}
 	}

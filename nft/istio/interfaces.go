@@ -44,11 +44,8 @@ func (f *finder) runs(chain int, out bool) []run {
 // returnRuleInterface returns the interface of a rule of the form "-o X -j RETURN" if out is true,
 // otherwise "-i X -j RETURN". It returns false for other rules.
 func returnRuleInterface(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
-	isInterface := func(m rules.Match) bool {
-		_, ok := matchedInterface(m, out)
-		return ok
-	}
-	if !hasShape(r, rules.Return, isInterface) {
+	anyMatch := func(rules.Match) bool { return true }
+	if !hasShape(r, rules.Return, anyMatch) {
 		return rules.InterfaceName{}, false
 	}
 	return matchedInterface(r.Matches[0], out)
@@ -57,13 +54,11 @@ func returnRuleInterface(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
 // reroutes reports whether a rule sends packets from an interface to ISTIO_REDIRECT, as the rules
 // for rerouted interfaces do.
 func reroutes(r *rules.Rule) bool {
-	return jumpTarget(r) == chainRedirect && len(r.Matches) > 0 && isInput(r.Matches[0])
-}
-
-// isInput reports whether m matches an input interface.
-func isInput(m rules.Match) bool {
-	_, ok := matchedInterface(m, false)
-	return ok
+	if jumpTarget(r) != chainRedirect || len(r.Matches) == 0 {
+		return false
+	}
+	_, isInput := matchedInterface(r.Matches[0], false)
+	return isInput
 }
 
 // maxExcluded is the maximum number of interfaces in OUTPUT for which addExcluded searches rules.
@@ -103,7 +98,11 @@ func (f *finder) addExcluded() {
 func (f *finder) hasAppended(chain int) bool {
 	chainRules := f.table.Chains[chain].Rules
 	return slices.ContainsFunc(f.Rules, func(p Position) bool {
-		return p.Chain == chain && !reroutes(&chainRules[p.Rule]) && !isReturn(&chainRules[p.Rule])
+		if p.Chain != chain {
+			return false
+		}
+		_, isReturn := returnRuleInterface(&chainRules[p.Rule], false)
+		return !isReturn && !reroutes(&chainRules[p.Rule])
 	})
 }
 
@@ -131,12 +130,6 @@ func commonSuffix(a, b []rules.InterfaceName) int {
 		n++
 	}
 	return n
-}
-
-// isReturn reports whether the rule has the form "-i X -j RETURN".
-func isReturn(r *rules.Rule) bool {
-	_, ok := returnRuleInterface(r, false)
-	return ok
 }
 
 // addRerouted adds the RETURN rules for --kube-virt-interfaces: one for each interface, directly

@@ -100,7 +100,7 @@ func openOriginal() (originalNS, error) {
 	if err != nil {
 		return originalNS{}, err
 	}
-	id, err := identify(int(h))
+	id, err := IDOfFD(int(h))
 	if err != nil {
 		_ = h.Close()
 		return originalNS{}, err

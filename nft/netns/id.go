@@ -2,6 +2,7 @@ package netns
 
 import (
 	"fmt"
+	"io/fs"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +16,7 @@ const threadNS = "/proc/thread-self/ns/net"
 // drivers/net/loopback.c).
 const LoopbackIndex = 1
 
-// ID identifies a network namespace while the namespace exists: two NS refer to the same
+// ID identifies a namespace while the namespace exists: two NS refer to the same
 // namespace if and only if their IDs are equal. The kernel reuses the numbers of
 // destroyed namespaces.
 type ID struct {
@@ -32,15 +33,22 @@ func (n *NS) ID() ID {
 	if n != nil {
 		return n.id
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(threadNS, &st); err != nil {
-		return ID{}
-	}
-	return ID{Dev: st.Dev, Ino: st.Ino}
+	id, _ := IDOfFile(threadNS)
+	return id
 }
 
-// identify returns the identity of the namespace that descriptor fd refers to.
-func identify(fd int) (ID, error) {
+// IDOfFile returns the identity of the namespace with the file, which may be of any type.
+func IDOfFile(path string) (ID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return ID{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return ID{Dev: st.Dev, Ino: st.Ino}, nil
+}
+
+// IDOfFD returns the identity of the namespace that descriptor fd refers to, which may be of any
+// type.
+func IDOfFD(fd int) (ID, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return ID{}, fmt.Errorf("fstat: %w", err)

@@ -23,6 +23,13 @@ const LockTimeout = 2 * time.Second
 // but not block it. Unless Lock returns an error, the caller must call release, even if acquired is
 // false.
 func (n *NS) Lock(wait time.Duration) (release func(), acquired bool, err error) {
+	return n.LockName(lockName, wait)
+}
+
+// LockName is like [NS.Lock] for the lock with the given name, an abstract socket address.
+func (n *NS) LockName(
+	name string, wait time.Duration,
+) (release func(), acquired bool, err error) {
 	fd := -1
 	err = n.Do(func() (err error) {
 		fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -35,7 +42,7 @@ func (n *NS) Lock(wait time.Duration) (release func(), acquired bool, err error)
 	// Contention is rare, and the lock is typically held for about a millisecond.
 	const retryInterval = 200 * time.Microsecond
 	for deadline := time.Now().Add(wait); ; time.Sleep(retryInterval) {
-		err := unix.Bind(fd, &unix.SockaddrUnix{Name: lockName})
+		err := unix.Bind(fd, &unix.SockaddrUnix{Name: name})
 		switch {
 		case err == nil:
 			return release, true, nil

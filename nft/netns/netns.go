@@ -106,7 +106,7 @@ func identifyNetNS(fd int) (ID, error) {
 	if kind != unix.CLONE_NEWNET {
 		return ID{}, fmt.Errorf("a %s namespace, not a network namespace", kindName(kind))
 	}
-	return identify(fd)
+	return IDOfFD(fd)
 }
 
 // openError adds the privilege that may be missing to the error of opening a namespace.
@@ -119,23 +119,15 @@ func openError(err error) error {
 
 // kindName returns the name of a type of namespace. kind is a CLONE_NEW constant.
 func kindName(kind int) string {
-	switch kind {
-	case unix.CLONE_NEWCGROUP:
-		return "cgroup"
-	case unix.CLONE_NEWIPC:
-		return "ipc"
-	case unix.CLONE_NEWNS:
-		return "mount"
-	case unix.CLONE_NEWPID:
-		return "pid"
-	case unix.CLONE_NEWTIME:
-		return "time"
-	case unix.CLONE_NEWUSER:
-		return "user"
-	case unix.CLONE_NEWUTS:
-		return "uts"
+	name, ok := map[int]string{
+		unix.CLONE_NEWCGROUP: "cgroup", unix.CLONE_NEWIPC: "ipc", unix.CLONE_NEWNS: "mount",
+		unix.CLONE_NEWPID: "pid", unix.CLONE_NEWTIME: "time", unix.CLONE_NEWUSER: "user",
+		unix.CLONE_NEWUTS: "uts",
+	}[kind]
+	if !ok {
+		return fmt.Sprintf("type %#x", kind)
 	}
-	return fmt.Sprintf("type %#x", kind)
+	return name
 }
 
 // Handle returns the handle of the namespace for packages such as

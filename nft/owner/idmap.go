@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -116,7 +115,7 @@ var errNoProcess = errors.New(
 // maps are empty: no id is mapped.
 func idMaps(ns *netns.NS, procDir string) (uids, gids idMap, err error) {
 	owner, ownerErr := userNamespace(ns)
-	own, ownErr := namespaceFile("/proc/thread-self/ns/user")
+	own, ownErr := netns.IDOfFile("/proc/thread-self/ns/user")
 	switch {
 	case errors.Is(ownerErr, unix.EPERM), errors.Is(ownerErr, unix.ENOTTY):
 		return nil, nil, nil // the kernel does not report the owner
@@ -130,7 +129,7 @@ func idMaps(ns *netns.NS, procDir string) (uids, gids idMap, err error) {
 		links, _ = filepath.Glob(filepath.Join(procDir, "[0-9]*/ns/user"))
 	}
 	for _, link := range links {
-		if found, err := namespaceFile(link); err != nil || found != owner {
+		if found, err := netns.IDOfFile(link); err != nil || found != owner {
 			continue
 		}
 		process := strings.TrimSuffix(link, "/ns/user")
@@ -152,21 +151,9 @@ func readIDMap(path string) (idMap, error) {
 	return parseIDMap(file)
 }
 
-// A fileID identifies a namespace file.
-type fileID struct{ dev, ino uint64 }
-
-// namespaceFile returns the ID of the file.
-func namespaceFile(path string) (fileID, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return fileID{}, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	return fileID{st.Dev, st.Ino}, nil
-}
-
 // userNamespace identifies the user namespace that owns the network namespace.
-func userNamespace(ns *netns.NS) (fileID, error) {
-	var id fileID
+func userNamespace(ns *netns.NS) (netns.ID, error) {
+	var id netns.ID
 	err := ns.Do(func() error {
 		file, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -180,12 +167,8 @@ func userNamespace(ns *netns.NS) (fileID, error) {
 			return fmt.Errorf("ask for the owner of network namespace %s: %w", ns, err)
 		}
 		defer func() { _ = unix.Close(owner) }()
-		var st unix.Stat_t
-		if err := unix.Fstat(owner, &st); err != nil {
-			return os.NewSyscallError("fstat", err)
-		}
-		id = fileID{st.Dev, st.Ino}
-		return nil
+		id, err = netns.IDOfFD(owner)
+		return err
 	})
 	return id, err
 }

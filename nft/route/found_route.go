@@ -127,7 +127,7 @@ func decodeRoute(body []byte) (foundRoute, error) {
 // joinEncaps combines the types of encapsulation of two next hops of a route. A decapsulation
 // (seg6local) takes precedence.
 func joinEncaps(a, b uint16) uint16 {
-	if a == encapSEG6Local || b == 0 {
+	if a == unix.LWTUNNEL_ENCAP_SEG6_LOCAL || b == 0 {
 		return a
 	}
 	return b

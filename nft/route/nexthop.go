@@ -15,14 +15,6 @@ type nextHopObject struct {
 	encap    uint16 // the type of an encapsulation of a next hop; 0: none
 }
 
-// The attributes of nexthop objects (linux/nexthop.h).
-const (
-	nextHopID        = 1
-	nextHopGroup     = 2
-	nextHopDevice    = 5
-	nextHopEncapType = 7
-)
-
 const (
 	sizeofNextHop      = 8 // struct nhmsg
 	sizeofNextHopGroup = 8 // struct nexthop_grp, which begins with the number of an object
@@ -45,13 +37,13 @@ func (c conn) readNextHops() (map[uint32]nextHopObject, error) {
 				return nil
 			}
 			a := nlmsg.Attributes(m.Body[sizeofNextHop:])
-			id, _ := a.HostNumber(nextHopID)
-			device, _ := a.HostNumber(nextHopDevice)
+			id, _ := a.HostNumber(unix.NHA_ID)
+			device, _ := a.HostNumber(unix.NHA_OIF)
 			objects[id] = nextHopObject{
 				isOverLo: device == netns.LoopbackIndex,
-				encap:    uint16(hostNumber(a.Get(nextHopEncapType))),
+				encap:    uint16(hostNumber(a.Get(unix.NHA_ENCAP_TYPE))),
 			}
-			if value := a.Get(nextHopGroup); len(value) >= sizeofNextHopGroup {
+			if value := a.Get(unix.NHA_GROUP); len(value) >= sizeofNextHopGroup {
 				g := group{id: id}
 				for ; len(value) >= sizeofNextHopGroup; value = value[sizeofNextHopGroup:] {
 					g.members = append(g.members, native.Uint32(value))

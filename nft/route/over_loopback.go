@@ -76,7 +76,7 @@ func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
 				isComplete = o.resolve(&r) && isComplete
 				own := localRoute{family, r.table}
 				switch {
-				case r.encap == encapSEG6Local:
+				case r.encap == unix.LWTUNNEL_ENCAP_SEG6_LOCAL:
 					found.addEncapsulating(rules.Inet, &r)
 				case !r.sendsOverLo():
 				case r.encap != 0:

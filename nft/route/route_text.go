@@ -28,11 +28,8 @@ var encapNames = [...]string{
 	10: "xfrm",
 }
 
-const (
-	encapSEG6Local = 7
-	// unknownEncap is not the number of an encapsulation.
-	unknownEncap = ^uint16(0)
-)
+// unknownEncap is not the number of an encapsulation.
+const unknownEncap = ^uint16(0)
 
 // metricNames contains the ip command's names of the metrics of routes (RTAX_MTU).
 var metricNames = [...]string{

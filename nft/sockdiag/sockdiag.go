@@ -84,12 +84,6 @@ const (
 	idSize                = 48
 )
 
-// sockDiagByFamily and sockDestroy are SOCK_DIAG_BY_FAMILY and SOCK_DESTROY of linux/sock_diag.h.
-const (
-	sockDiagByFamily = 20
-	sockDestroy      = 21
-)
-
 // List iterates over the sockets of the protocol, TCP or UDP, with one of the states in the
 // namespace of the thread: first of IPv4, then of IPv6. An error is the last element.
 //
@@ -119,7 +113,7 @@ func List(p rules.Protocol, states States) iter.Seq2[Socket, error] {
 // namespace that owns the network namespace. The error is [unix.ENOENT] if the socket has been
 // closed, and [unix.EOPNOTSUPP] if the kernel lacks CONFIG_INET_DIAG_DESTROY.
 func Destroy(s Socket) error {
-	request := newRequest(sockDestroy, unix.NLM_F_ACK, s.family, rules.TCP, AnyState)
+	request := newRequest(unix.SOCK_DESTROY, unix.NLM_F_ACK, s.family, rules.TCP, AnyState)
 	id := make([]byte, idSize)
 	binary.BigEndian.PutUint16(id, s.Local.Port())
 	binary.BigEndian.PutUint16(id[offsetDestinationPort:], s.Peer.Port())
@@ -129,7 +123,7 @@ func Destroy(s Socket) error {
 	copy(id[offsetCookie:], s.cookie[:])
 	request = append(request, id...)
 	nlmsg.SetLength(request)
-	err := nlmsg.Request(unix.NETLINK_SOCK_DIAG, request, func(nlmsg.Message) error { return nil })
+	_, err := nlmsg.Request(unix.NETLINK_SOCK_DIAG, request, func(nlmsg.Message) error { return nil })
 	if err != nil {
 		return fmt.Errorf("destroy a socket: %w", err)
 	}
@@ -148,7 +142,7 @@ func putAddr(b []byte, family uint8, a netip.Addr) {
 
 // listRequest encodes a request for a list of sockets.
 func listRequest(family uint8, p rules.Protocol, states States) []byte {
-	request := newRequest(sockDiagByFamily, unix.NLM_F_DUMP, family, p, states)
+	request := newRequest(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, family, p, states)
 	request = append(request, make([]byte, idSize)...)
 	nlmsg.SetLength(request)
 	return request

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"unsafe"
@@ -31,13 +32,7 @@ func NewReceiver(size int) (*Receiver, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	r := &Receiver{Socket: socket.FromFD(fd), buffer: make([]byte, 64<<10)}
-	if size == 0 {
-		size = receiveBuffer
-	}
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) != nil {
-		// Without CAP_NET_ADMIN in the initial user namespace: at most net.core.rmem_max.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
-	}
+	nlmsg.SetReceiveBuffer(fd, cmp.Or(size, receiveBuffer))
 	if err := nlmsg.Connect(fd); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -75,13 +70,12 @@ func (r *Receiver) Drain(fd int, add func(datagram []byte)) (lost uint32, err er
 // droppedMessages returns the number of messages that the kernel has dropped since the socket was
 // opened because the receive buffer was full, or 0 before Linux 4.12.
 func droppedMessages(fd int) uint32 {
-	const drops = 8 // SK_MEMINFO_DROPS, linux/sock_diag.h
-	var info [drops + 1]uint32
+	var info [unix.SK_MEMINFO_VARS]uint32
 	size := uint32(unsafe.Sizeof(info))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return 0
 	}
-	return info[drops]
+	return info[unix.SK_MEMINFO_DROPS]
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/socket"
 )
 
@@ -47,10 +48,7 @@ func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 		1); err != nil {
 		return fmt.Errorf("listen to all namespaces: %w", withCapability(err, "CAP_NET_BROADCAST"))
 	}
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		// Without CAP_NET_ADMIN in the initial user namespace: at most net.core.rmem_max.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
-	}
+	nlmsg.SetReceiveBuffer(fd, receiveBuffer)
 	if err := bind(fd); err != nil {
 		return err
 	}

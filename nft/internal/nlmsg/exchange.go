@@ -65,6 +65,14 @@ func Connect(fd int) error {
 	}
 }
 
+// SetReceiveBuffer sets the size of the receive buffer, which the kernel doubles. Without
+// CAP_NET_ADMIN in the initial user namespace, the kernel limits it to net.core.rmem_max.
+func SetReceiveBuffer(fd, size int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
+	}
+}
+
 // Send writes one datagram to the kernel.
 func Send(fd int, datagram []byte) error {
 	for {
@@ -167,16 +175,17 @@ func Exchange(
 }
 
 // Request is [Exchange] with a new socket of the netlink protocol, in the namespace of the thread.
-func Request(protocol int, requests []byte, visit func(Message) error) error {
+func Request(
+	protocol int, requests []byte, visit func(Message) error,
+) (interrupted bool, err error) {
 	fd, err := Open(protocol)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = unix.Close(fd) }()
 	buf := GetBuffer()
 	defer buf.Release()
-	_, err = Exchange(fd, buf[:], requests, visit)
-	return err
+	return Exchange(fd, buf[:], requests, visit)
 }
 
 // Dump iterates over the answers to a dump request, like [Request]. It keeps one datagram in
@@ -185,7 +194,7 @@ func Request(protocol int, requests []byte, visit func(Message) error) error {
 func Dump(protocol int, request []byte) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		errStopped := errors.New("stopped")
-		err := Request(protocol, request, func(m Message) error {
+		_, err := Request(protocol, request, func(m Message) error {
 			if !yield(m, nil) {
 				return errStopped
 			}
