@@ -427,9 +427,9 @@ func TestAddUsesAnnotations(t *testing.T) {
 	}
 }
 
-// TestAddWhileRulesOfOtherPodsAreRead checks that an ADD takes precedence over the audits and
-// reconciliations that wait until the rules of other pods have been read, and that it does not wait
-// longer than it may.
+// TestAddWhileRulesOfOtherPodsAreRead checks that an ADD takes precedence over audits and
+// reconciliations that wait for RuleLock, and that it does not wait longer than its context
+// permits.
 func TestAddWhileRulesOfOtherPodsAreRead(t *testing.T) {
 	env := newTestEnv(t)
 	lock := env.options.RuleLock

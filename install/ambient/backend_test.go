@@ -184,7 +184,7 @@ func TestPodThatCannotLeaveHasAReason(t *testing.T) {
 	})
 }
 
-// A slowBackend is a backend whose Check takes some time. It counts all calls, and those that
+// A slowBackend is a backend whose Check takes some time. It counts all calls, and the calls that
 // begin while another one runs.
 type slowBackend struct {
 	compat.Backend

@@ -12,23 +12,23 @@
 //
 // A pod leaves in this order: rules, ztunnel, the node's rules, annotation. If a step fails, the
 // agent repeats the steps until all have succeeded. A deleted pod is only removed from ztunnel and
-// from the node's rules, by its UID: its annotation no longer exists, and usually neither do its
-// network namespace and rules.
+// from the node's rules, by its UID. Its annotation does not exist any more, and usually its
+// network namespace and rules do not either.
 //
 // # Pods that start
 //
 // In ADD the plugin requests the enrollment of the pod and passes its network namespace
 // ([Node.Add]). ADD waits for ztunnel for up to 30 s, because pods and ztunnel start at the same
-// time after a reboot, and then fails: a pod of the mesh does not start without ztunnel. After 2 s
+// time after a reboot. Then it fails: a pod of the mesh does not start without ztunnel. After 2 s
 // an event on the pod reports the wait. ADD does not wait until the annotation is set.
 //
 // # Migration from istio-cni
 //
 // While both istio-cni and Sluice are installed, both plugins enroll a pod in its ADD, and ztunnel
-// may be connected to istio-cni. Then the listeners of ztunnel in the pod's network namespace prove
-// that ztunnel serves the pod ([ztunnel.Serves]), and count as an acknowledgement.
-// When istio-cni exits, ztunnel connects to this agent and receives all pods. istio-cni leaves its
-// rules in the pods; this agent removes them when a pod leaves ambient mode.
+// may be connected to istio-cni instead of this agent. In this case the listeners of ztunnel in the
+// pod's network namespace prove that ztunnel serves the pod ([ztunnel.Serves]), and count as an
+// acknowledgement. When istio-cni exits, ztunnel connects to this agent and receives all pods.
+// istio-cni leaves its rules in the pods; this agent removes them when a pod leaves ambient mode.
 //
 // In the other direction, istio-cni replaces the socket of ztunnel when it starts, and installs its
 // rules in the enrolled pods. An agent that is uninstalled then leaves these pods to istio-cni: it
@@ -37,18 +37,19 @@
 // # Pods that run
 //
 // A pod is reconciled when it or its namespace changes, and every half minute. It is enrolled if it
-// should be in ambient mode and is not, for example because its namespace was labeled, and leaves
-// if it should not be in it. A change to its annotations changes its rules. Package sandbox finds
-// the pod's network namespace, also after a restart of the agent. Only the rules in the kernel and
-// ztunnel's acknowledgement prove that a pod is enrolled; the annotation does not.
+// should be in ambient mode and is not enrolled, for example because its namespace was labeled. It
+// leaves if it should not be in ambient mode. A change to its annotations changes its rules.
+// Package sandbox finds the pod's network namespace, also after a restart of the agent. Only the
+// rules in the kernel and ztunnel's acknowledgement prove that a pod is enrolled; the annotation
+// does not.
 //
 // Between reconciliations the audit compares and repairs the installed rules ([Node.Rules]; package
 // audit).
 //
 // When the agent starts, it serves ztunnels only after it has listed all pods of the node and
-// searched for their network namespaces. The agent also sends ztunnel the pods whose network
-// namespaces were not found, and the pods that may be in ambient mode, because their namespaces
-// cannot be read yet: ztunnel keeps the pods among them that it already serves.
+// searched for their network namespaces. It also sends ztunnel the pods whose network namespaces
+// were not found, and the pods whose mode is unknown, because their Kubernetes namespaces cannot be
+// read yet. ztunnel keeps such a pod if it already serves it.
 //
 // # The annotation
 //

@@ -68,9 +68,10 @@ func (n *Node) desiredPodIn(
 }
 
 // Add enrolls a starting pod with the network namespace and the addresses, and returns a
-// description of the installed rules. Until ctx is done or AddTimeout has passed, it waits for the
-// pods of the node to be known, for other work on the pod, and for ztunnel. After [Node.Uninstall]
-// it fails. Its errors have a kind ([source.KindOf]). The caller closes ns.
+// description of the installed rules. It waits until the pods of the node are known, other work on
+// the pod has ended, and ztunnel has acknowledged the pod, but not longer than ctx and AddTimeout
+// permit. After [Node.Uninstall] it fails. Its errors have a kind ([source.KindOf]). The caller
+// closes ns.
 func (n *Node) Add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 ) (agent.Enrollment, error) {

@@ -41,10 +41,10 @@ type Options struct {
 	// rules, even if nothing changed. It must not block.
 	RulesChanged func(uid string)
 	// Found is called with the sandbox of a running pod after the first attempt to enroll the pod
-	// in it, unless the pod is being deleted, or its ADD has enrolled it in this sandbox. It may
-	// take seconds.
+	// in it. It is not called for a pod that is being deleted, or that its ADD has enrolled in this
+	// sandbox. It may take seconds.
 	Found func(sandbox.Sandbox)
-	// Enrolled is called with the result of each ADD, and of each attempt to enroll a running pod
+	// Enrolled is called with the error of each ADD, and of each attempt to enroll a running pod
 	// that is not enrolled; nil for a success. It must not block.
 	Enrolled func(error)
 	// RuleLock is held while the rules of a pod are read or written.
@@ -63,12 +63,12 @@ type Options struct {
 	// ReconcileTime is the time limit for the reconciliation of one pod, without the requests that
 	// report its result; 10 s if it is 0.
 	ReconcileTime time.Duration
-	// SandboxTime is the time for which the network namespace of a running pod may be missing
-	// before this is reported, and after which a namespace without the pod's addresses is accepted;
-	// 1 min if it is 0. After a reboot, the runtime creates all sandboxes again.
+	// SandboxTime is the time after which the missing network namespace of a running pod is
+	// reported, and a namespace without the pod's addresses is accepted; 1 min if it is 0. After a
+	// reboot, the runtime creates all sandboxes again.
 	SandboxTime time.Duration
-	// ZtunnelTime is the time for which a running pod may wait for a ztunnel to connect before this
-	// is reported; 10 s if it is 0. After a restart of the agent, ztunnel connects again.
+	// ZtunnelTime is the time after which a running pod that waits for a ztunnel to connect is
+	// reported; 10 s if it is 0. After a restart of the agent, ztunnel connects again.
 	ZtunnelTime time.Duration
 }
 
@@ -131,7 +131,7 @@ type Node struct {
 	mu   sync.Mutex
 	pods map[string]*pod // by UID
 	// unsearched contains the UIDs of pods outside ambient mode whose network namespaces must be
-	// searched for rules of an earlier agent: the pods existed when the agent started, or left
+	// searched for rules of an earlier agent. These pods existed when the agent started, or left
 	// ambient mode before their network namespaces were found.
 	unsearched map[cluster.Name]string
 }
@@ -173,9 +173,9 @@ func (n *Node) Changed(namespace, name string) {
 	}
 }
 
-// Run reconciles the pods of the node until ctx is done. Enrolled pods then stay enrolled. Add
-// still enrolls pods afterwards if Run has listed the pods of the node, but only the next agent
-// sets their annotation.
+// Run reconciles the pods of the node until ctx is done. Enrolled pods then stay enrolled. If Run
+// has listed the pods of the node, Add still enrolls pods afterwards, but only the next agent sets
+// their annotation.
 func (n *Node) Run(ctx context.Context) {
 	defer n.queue.ShutDown()
 	if !n.restore(ctx) {

@@ -261,9 +261,9 @@ func (n *Node) cannotLeave(p *pod, err error) error {
 	return err
 }
 
-// openUnwanted sets the network namespace of a pod that should not be in ambient mode, unless the
-// namespace has the rules of a sidecar: a user can add the annotation to any pod. The caller holds
-// the pod's lock.
+// openUnwanted sets the network namespace of a pod that should not be in ambient mode. It does not
+// if the namespace has the rules of a sidecar, because a user can add the annotation to any pod.
+// The caller holds the pod's lock.
 func (n *Node) openUnwanted(
 	ctx context.Context, p *pod, sb *sandbox.Sandbox, object *decide.Pod,
 ) error {

@@ -315,9 +315,9 @@ func removeAllRules(ns *netns.NS) error {
 	return nil
 }
 
-// TestRepairsOfManyRulesNeedLittleMemory checks that the differences that are kept for the audit
-// have a limited size: a process of the pod determines it, and the agent keeps the texts of many
-// pods.
+// TestRepairsOfManyRulesNeedLittleMemory checks that the size of the differences that are kept for
+// the audit is limited. A process of the pod determines their number and length, and the agent
+// keeps the differences of many pods.
 func TestRepairsOfManyRulesNeedLittleMemory(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
 	env.stop()

@@ -32,7 +32,7 @@ func (n *Node) restore(ctx context.Context) bool {
 		}
 	}
 	pods := n.podsByMode(ctx, n.ModeTime)
-	// The reconciliation searches again for the sandboxes that are not found now.
+	// The reconciliation searches again for sandboxes that are not found now.
 	found := n.sandboxes(ctx, pods.inAmbient)
 	var reported []ztunnel.Pod
 	addresses := make(map[string][]netip.Addr, len(pods.inAmbient))
@@ -56,8 +56,8 @@ func (n *Node) restore(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	// From n.pods, the reconciliation removes the pods that are deleted meanwhile, or that should
-	// not be in ambient mode.
+	// The reconciliation removes pods from n.pods if they are deleted meanwhile, or should not be
+	// in ambient mode.
 	for _, p := range reported {
 		n.pod(source.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, true)
 	}
@@ -94,13 +94,15 @@ func open(found map[string]sandbox.Sandbox, uid string) *netns.NS {
 
 // nodePods are the pods of a node that have not ended.
 type nodePods struct {
-	// inAmbient should be in ambient mode, also if their parameters are invalid. If it is unknown
-	// whether a pod should be in this mode, it is here if its annotation says that it is enrolled.
+	// inAmbient contains the pods that should be in ambient mode, also if their parameters are
+	// invalid. It also contains the pods of unknown mode whose annotation says that they are
+	// enrolled.
 	inAmbient []*decide.Pod
-	// unknown may be in ambient mode: their namespaces, or the pods themselves, cannot be read. Of
-	// a pod that cannot be read, only the identity is set.
+	// unknown contains the pods that may be in ambient mode, because their namespaces, or the pods
+	// themselves, cannot be read. A pod that cannot be read has only its identity.
 	unknown []*decide.Pod
-	// others should not be in ambient mode, and have a network namespace of their own.
+	// others contains the pods that should not be in ambient mode, and have a network namespace of
+	// their own.
 	others []*decide.Pod
 }
 

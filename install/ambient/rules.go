@@ -27,8 +27,8 @@ type Rules struct {
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
 	// TakeRepaired returns the differences that the node found and repaired when it enrolled a pod
-	// that should have had the rules already; nil for none. Of very many differences it returns
-	// only some. It returns each difference only once, and must not be called after Release.
+	// that should have had the rules already; nil for none. It returns a limited number of
+	// differences, and each only once. It must not be called after Release.
 	TakeRepaired func() *compat.Comparison
 	// Release permits the node to change the rules again, and closes NS.
 	Release func()
@@ -65,8 +65,8 @@ func (n *Node) Rules(uid string) *Rules {
 	return r
 }
 
-// lockRules acquires RuleLock, and returns a function that releases it. A pod that starts does not
-// wait for the audits and reconciliations of all other pods.
+// lockRules acquires RuleLock, and returns a function that releases it. If isADD is set, it takes
+// precedence over the audits and reconciliations of other pods.
 func (n *Node) lockRules(ctx context.Context, isADD bool) (unlock func(), err error) {
 	acquire := n.RuleLock.Acquire
 	if isADD {
@@ -77,8 +77,8 @@ func (n *Node) lockRules(ctx context.Context, isADD bool) (unlock func(), err er
 
 // install installs the rules in the pod and reads them back. If this fails, install removes the
 // rules that it has created. If rulesExpected is set, or the node has installed rules with the same
-// parameters, the pod should have the rules already: install writes only if they differ, and stores
-// the differences for the audit.
+// parameters, the pod should have the rules already. In this case install writes only if the rules
+// differ, and stores the differences for the audit.
 func (n *Node) install(
 	ctx context.Context, p *pod, a rules.Ambient, isADD, rulesExpected bool,
 ) (applied compat.Result, err error) {

@@ -36,8 +36,8 @@ type Auditor struct {
 	pods    map[string]*pod                              // by UID
 	byName  map[cluster.Name]string                      // without orphaned pods
 	byNetNS map[netns.ID]string                          // the UID of the pod with the network namespace
-	// byNamespace contains the packets of all pods with counters, including deleted pods, by the
-	// namespace of the pods.
+	// byNamespace contains, for each namespace, the packets of its pods with counters, including
+	// deleted pods.
 	byNamespace map[string]*packets
 	// listed is set once the pods that existed at the auditor's start are in pods.
 	listed bool
@@ -45,8 +45,8 @@ type Auditor struct {
 	events Events
 	// auditAllAt is the time of the last or planned audit of all pods; see scheduleAll.
 	auditAllAt time.Time
-	// noRequestsUntil is the time until which no requests to delete or label a pod are sent,
-	// because the API server did not reply to the last one.
+	// noRequestsUntil is the time before which the auditor sends no request to delete or label a
+	// pod, because the API server did not reply to the last one.
 	noRequestsUntil time.Time
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// errorBackoff is the time before the next audit of a pod after an error, and the time after which
-// a missing sandbox or address is reported.
+// errorBackoff is the delay of the next audit of a pod after an error, and the time after which a
+// missing sandbox or address is reported.
 const errorBackoff = 15 * time.Second
 
 // An auditRun is one audit of a pod: it compares the pod with its desired state and acts on the

@@ -13,9 +13,8 @@ import (
 )
 
 // TestAPodWithoutAnADDIsExplainedByItsSandbox checks that the creation time of the sandbox
-// determines the cause of the missing ADD: the sandbox was created before the plugin was installed,
-// or the runtime does not call the plugin. A bypass is reported until the plugin is called for
-// another pod.
+// determines the cause of the missing ADD: either the plugin was not installed yet, or the runtime
+// does not call it. A bypass is reported until the plugin is called for another pod.
 func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 	for name, row := range map[string]struct {
 		created  time.Duration // relative to the time when the chain became complete
@@ -94,9 +93,9 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 	}
 }
 
-// TestARecordOfAnEarlierSandboxHidesNoBypass checks that a new sandbox that the runtime has created
-// without the plugin is a bypass, although the runtime has not called the plugin's DEL for the
-// earlier sandbox either, so that its record remains.
+// TestARecordOfAnEarlierSandboxHidesNoBypass covers a pod whose earlier sandbox has left its
+// record, because the runtime did not call the plugin's DEL. If the runtime has created the new
+// sandbox without the plugin too, this is a bypass.
 func TestARecordOfAnEarlierSandboxHidesNoBypass(t *testing.T) {
 	for name, row := range map[string]struct {
 		source      sandbox.Source

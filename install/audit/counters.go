@@ -57,7 +57,7 @@ func (c *podCounters) restart() {
 	}
 }
 
-// update adds the packets since the last audit to the total, and returns them by role.
+// update adds the packets since the last audit to the total, and returns these packets by role.
 func (c *podCounters) update(
 	current []rules.RolePackets, ns netns.ID, r redirection,
 ) (increase packets) {

@@ -97,9 +97,8 @@ func TestCountersOfThePodsWithTheMostPackets(t *testing.T) {
 	})
 }
 
-// TestCountersOfAReplacedPod covers a pod of a StatefulSet whose deletion was forced, and whose
-// sandbox still exists when the next pod with its name starts: the series count the packets of the
-// next pod.
+// TestCountersOfAReplacedPod covers a force-deleted pod of a StatefulSet whose sandbox still exists
+// when the next pod with its name starts. The series count the packets of the next pod.
 func TestCountersOfAReplacedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})

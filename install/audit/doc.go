@@ -1,30 +1,30 @@
 // Package audit ensures that the mesh pods of a node keep their redirection.
 //
-// The desired state of a pod is taken from the record of its ADD. If there is none, it is taken
-// from the record of its repair (package repair), or decided as in ADD, with the pod and the
-// addresses of its network namespace. Pods that ADD skips are not audited, nor are pods that have
-// ended. A pod that is being deleted and has a record is audited until its network namespace is
-// removed, because it has traffic during its termination grace period. The actual state is read
-// completely from the kernel: a comparison takes about 0.3 ms with nftables and less than 1 ms with
-// iptables-legacy. If the two states were equal at the last comparison, a check of the generation
-// ID of nftables and of the routing suffices. It takes 0.1 ms.
+// The record of a pod's ADD defines the pod's desired state. If there is none, the record of its
+// repair does (package repair). If there is neither, the auditor decides as ADD does, with the pod
+// and the addresses of its network namespace. Pods that ADD skips are not audited, nor are pods
+// that have ended. A pod that is being deleted and has a record is audited until its network
+// namespace is removed, because it has traffic during its termination grace period. The auditor
+// reads the actual state completely from the kernel. A comparison takes about 0.3 ms with nftables
+// and less than 1 ms with iptables-legacy. If the two states were equal at the last comparison, a
+// check of the generation ID of nftables and of the routing suffices. It takes 0.1 ms.
 //
 // # Audits
 //
-// An audit of a pod compares its actual with its desired state, and starts a repair if they differ.
-// A pod is audited when it appears or changes, after an event of its network namespace (package
-// nft/watch), and when the audit interval has elapsed, because iptables-legacy has no events and
-// events may be lost. Audits without an event take place at a few common times, because waking a
-// thread costs more than an audit. After lost events all pods are audited, at a rate that uses at
-// most 2 % of a core.
+// An audit of a pod compares the pod's actual state with its desired state, and repairs
+// differences. A pod is audited when it appears or changes, after an event of its network namespace
+// (package nft/watch), and when the audit interval has elapsed, because iptables-legacy has no
+// events and events may be lost. Audits that no event triggers take place at a few common times,
+// because waking a thread costs more than an audit. After lost events all pods are audited, at a
+// rate that uses at most 2 % of a core.
 //
 // # Repair
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, and the
 // result is checked. A pod that changes its rules repeatedly is repaired immediately three times,
 // and then once per second; between a change and the next repair its traffic may bypass the proxy.
-// After ten changes of its object in quick succession, a pod is audited at most every two seconds
-// for such changes. If an audit takes long because of many rules, audits of the pod are limited to
+// After ten changes of its object in quick succession, further changes cause at most one audit
+// every two seconds. If an audit takes long because of many rules, audits of the pod are limited to
 // 5 % of a core.
 //
 // A failed repair is repeated with exponential backoff of up to a minute. Differences that a repair
@@ -37,14 +37,14 @@
 // Connections that were opened before a repair and bypass the proxy are ended (package
 // established), unless the agent is configured to keep them.
 //
-// Foreign rules, of any backend and table, are evaluated by their effect on the traffic that the
-// pod's rules capture (package foreign). If they let some traffic bypass the proxy, or if this
-// cannot be decided, the pod does not count as redirected, and an event names the rule. The
-// decision is made at the first audit of a network namespace and when its rules have changed. The
-// tables of iptables-legacy, which has no events, are read at each audit and compared by a digest.
+// The auditor determines the effect of foreign rules, of any backend and table, on the traffic that
+// the pod's rules capture (package foreign). If they let some traffic bypass the proxy, or if this
+// cannot be decided, the pod does not count as redirected, and an event names the rule. The auditor
+// decides at the first audit of a network namespace, and again when rules have changed. At each
+// audit it reads the tables of iptables-legacy, which has no events, and compares them by a digest.
 //
-// A pod whose network namespace has no address does not count as redirected either: a process of
-// the pod may have moved the pod's interface to another namespace, in which there are no rules.
+// A pod whose network namespace has no address does not count as redirected either. A process of
+// the pod may have moved the pod's interface to another namespace, which has no rules.
 //
 // A pod without rules and without a record of ADD started without the plugin, usually before the
 // plugin was installed: package repair decides about it. If its namespace contains rules of Istio,
@@ -58,10 +58,10 @@
 // # Sandboxes that end
 //
 // While the runtime removes or replaces a sandbox, the record of ADD disappears first, then the
-// addresses and the network namespace, and then the status of the pod changes. None of this is
-// reported: the removed record still defines the desired state while the network namespace exists,
-// and a missing address or sandbox is reported only if it stays missing. While a pod in its
-// termination grace period has its record, it is reported like a running pod.
+// addresses and the network namespace, and then the status of the pod changes. The auditor reports
+// none of this. The removed record still defines the desired state while the network namespace
+// exists, and a missing address or sandbox is reported only if it stays missing. A pod in its
+// termination grace period is reported like a running pod while it has its record.
 //
 // # Orphaned pods
 //
@@ -71,23 +71,23 @@
 // finds the pod by these records. A static pod whose mirror pod does not exist is audited in the
 // same way. If the records exist, but the network namespace cannot be entered, the pod counts as
 // unknown. If there is no record, the agent does not know the pod. A pod in ambient mode leaves
-// this mode when it is deleted, and is not audited afterwards: ztunnel no longer serves the pod,
-// but its rules remain.
+// this mode when it is deleted, and is not audited afterwards, because ztunnel stops serving it.
+// Its rules remain.
 //
 // # Ambient mode
 //
 // A pod in ambient mode is audited like any other once the agent has installed its rules
-// ([Options.Ambient]). The desired state is the rules that the agent has installed, not the record
-// of ADD, because pods enter and leave ambient mode, and their annotations change, while they run.
+// ([Options.Ambient]). The rules that the agent has installed define the desired state, not the
+// record of ADD: while pods run, they enter and leave ambient mode, and their annotations change.
 // The agent and the audit do not change the rules of a pod at the same time. The audit also reports
 // the differences that the agent repaired when it enrolled a pod again, for example after a restart
 // of the agent.
 //
 // # Counters
 //
-// The rules of a pod with counters are read at each audit, because packets do not change the
-// generation ID; their counters become a metric for the pod or for its namespace. A pod whose rules
-// have no counters has no series.
+// The auditor reads the rules of a pod with counters at each audit, because packets do not change
+// the generation ID. It exports the counters as a metric of the pod or of its namespace. A pod
+// whose rules have no counters has no series.
 //
 // # Addresses
 //

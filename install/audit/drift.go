@@ -17,8 +17,8 @@ import (
 )
 
 // onDifferences handles differences between the actual and the desired state. otherErr is the error
-// if the other backend cannot be read. It does not prevent the repair, because a process of the pod
-// may have caused it.
+// of reading the other backend, or nil. It does not prevent the repair, because a process of the
+// pod may have caused it.
 func (r *auditRun) onDifferences(
 	ctx context.Context, ns Namespace, found compat.Comparison, otherErr error,
 ) {
@@ -188,8 +188,8 @@ func (r *auditRun) count(differences []rules.Difference, noRules bool) {
 	}
 }
 
-// describe describes the differences, and the process that last changed rules. Without a record, it
-// is unknown whether the rules or the pod have changed.
+// describe describes the differences, and names the process that last changed rules. For a pod
+// without a record, it is unknown whether the rules or the pod have changed.
 func (r *auditRun) describe(differences []rules.Difference, noRules bool) string {
 	text := "the pod's redirection was changed: " + joinDifferences(differences)
 	switch {

@@ -68,12 +68,12 @@ func (r *auditRun) discardSandbox() {
 	r.sandbox = nil
 }
 
-// requestSandbox requests a search for the sandbox. If an earlier search has failed although the
-// pod has started or was deleted, and has not ended, it sets the state Unknown. Once the sandbox
-// has been missing for errorBackoff, it also logs the reason, and performs the actions that do not
-// need the sandbox; until then the runtime may be replacing the sandbox. A deleted pod has ended if
-// its sandbox does not exist any more, or if the sandbox is not found and the pod has no record of
-// ADD.
+// requestSandbox requests a search for the sandbox. If the pod should have a sandbox, and an
+// earlier search has failed, it sets the state Unknown. A pod should have a sandbox if it has
+// started or was deleted, and has not ended. A deleted pod has ended if its sandbox does not exist
+// any more, or if the sandbox is not found and the pod has no record of ADD. Once the sandbox has
+// been missing for errorBackoff, requestSandbox also logs the reason, and performs the actions that
+// do not need the sandbox; until then the runtime may be replacing the sandbox.
 func (r *auditRun) requestSandbox(ctx context.Context) {
 	missing := r.timeSince(&r.withoutSandboxSince)
 	r.mu.Lock()

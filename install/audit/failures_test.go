@@ -136,8 +136,8 @@ func TestASandboxWithoutRecordAndAddress(t *testing.T) {
 }
 
 // TestMissingAddressIsReportedAfterAWhile checks that a pod without an address is reported only if
-// it still has none after a while, however often it is audited: while the runtime removes a
-// sandbox, events of its rules cause audits.
+// it still has none after a while. The number of audits in this time does not matter: while the
+// runtime removes a sandbox, events of its rules cause audits.
 func TestMissingAddressIsReportedAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace

@@ -50,9 +50,9 @@ func (r *auditRun) inspectIstio(ctx context.Context, ns Namespace) {
 }
 
 // inspect determines whether traffic that a ruleset captures bypasses the proxy because of the
-// rules in the network namespace, and sets the state of the pod. equal reports that Sluice's rules
-// are equal to the ruleset. The decision is repeated when rules have changed. The message of an
-// event consists of situation and a clause about subject, the rules that affect the traffic.
+// rules in the network namespace, and sets the state of the pod. It decides again when rules have
+// changed. equal is true if Sluice's rules are equal to the ruleset. The message of an event
+// consists of situation and a clause about subject, the rules that affect the traffic.
 func (r *auditRun) inspect(
 	ctx context.Context, ns Namespace, rs rules.Ruleset, equal bool, situation, subject string,
 ) {
@@ -136,8 +136,8 @@ const teardownTime = time.Minute
 // isSandboxEnding reports whether the runtime is removing the sandbox. DEL removes the record of
 // ADD before the runtime removes anything else. The records are read again, because DEL may have
 // run during the audit. If a deleted pod never had a record, nothing shows that its sandbox is
-// being removed. The result is then true while undecided, the time for which the pod's state has
-// been unknown, is less than teardownTime.
+// being removed: isSandboxEnding then assumes it until the pod's state has been unknown for
+// teardownTime. undecided is the time for which the state has been unknown.
 func (r *auditRun) isSandboxEnding(undecided time.Duration) bool {
 	r.warn("the records of ADD cannot be read", r.Auditor.records.Refresh())
 	switch {

@@ -14,9 +14,9 @@ const (
 	auditBurst   = 10
 	eventPeriod  = time.Second
 	changePeriod = 2 * time.Second
-	// After an audit whose work in the network namespace uses expensiveAudit or more processor
-	// time, for example because of tens of thousands of rules, the pod is not audited for
-	// auditPauseFactor times as long. This work then costs at most 5 % of a core.
+	// An audit is expensive if its work in the network namespace uses at least expensiveAudit of
+	// processor time, for example because of tens of thousands of rules. The pod is then not
+	// audited for auditPauseFactor times as long, so that this work uses at most 5 % of a core.
 	expensiveAudit   = 100 * time.Millisecond
 	auditPauseFactor = 20
 	// A pod is repaired without delay repairBurst times, and then once per repairPeriod. If the pod

@@ -48,9 +48,9 @@ func (a *Auditor) Measure() {
 
 // UnknownStarts returns the number of pods for which it is unknown whether the runtime called the
 // plugin: they have not been audited yet, or their network namespaces cannot be found or read. A
-// pod counts after errorBackoff, because its sandbox may be starting or be replaced; a pod that
-// existed at the auditor's start counts until its first audit. Orphaned pods do not count. listed
-// is false until the auditor knows the node's pods.
+// new pod counts only after errorBackoff, because its sandbox may be starting or be replaced. A pod
+// that existed at the auditor's start counts at once, until its first audit. Orphaned pods do not
+// count. listed is false until the auditor knows the node's pods.
 func (a *Auditor) UnknownStarts() (pods int, listed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

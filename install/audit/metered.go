@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A meteredNamespace adds the processor time of its methods, whose cost depends on the pod's
-// addresses, rules and connections, to the processor time of an audit. Between these methods an
-// audit may wait for the API server and for locks while the process does other work. Methods that
-// read or write rules hold [Options.RuleLock].
+// A meteredNamespace adds the processor time of its methods to the processor time of an audit. The
+// cost of these methods depends on the pod's addresses, rules and connections. The time between
+// them is not added: an audit may wait for the API server and for locks while the process does
+// other work. Methods that read or write rules hold [Options.RuleLock].
 type meteredNamespace struct {
 	Namespace
 	run *auditRun
@@ -27,8 +27,8 @@ func (m meteredNamespace) measure() func() {
 	return func() { m.run.processorTime += m.run.ProcessorTime() - before }
 }
 
-// lockAndMeasure acquires [Options.RuleLock], unless the audit holds it already. It returns a function
-// that adds the processor time, and releases the lock if lockAndMeasure has acquired it.
+// lockAndMeasure acquires [Options.RuleLock], unless the audit holds it already. It returns a
+// function that adds the processor time, and releases the lock if lockAndMeasure has acquired it.
 func (m meteredNamespace) lockAndMeasure() func() {
 	isHeld := m.run.holdsRuleLock
 	m.run.lockRules()

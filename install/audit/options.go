@@ -95,8 +95,8 @@ func FromSettings(v settings.Values) (Options, error) {
 // needsAudits reports whether an enabled feature needs audits of pods.
 func (o *Options) needsAudits() bool { return o.Compare || o.Policy.IsEnabled() }
 
-// entersNamespaces reports whether an enabled feature enters network namespaces. If none
-// does, the chart does not give the agent the permission to enter them.
+// entersNamespaces reports whether an enabled feature enters network namespaces. Without such a
+// feature, the chart gives the agent no permission to enter them.
 func (o *Options) entersNamespaces() bool { return o.Compare || o.Policy.InPlace }
 
 // Cluster performs actions through the API server.
@@ -136,9 +136,9 @@ type Namespace interface {
 	// HasNoRules reports whether no backend contains a Sluice rule.
 	HasNoRules() (bool, error)
 	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. equal
-	// reports that Check has found Sluice's rules equal to the ruleset; otherwise Foreign returns
-	// the effect of all rules. If last is not nil and still valid (see [foreign.Snapshot.IsValid]),
-	// it returns last. Otherwise it decides within the budget.
+	// is true if Check has found Sluice's rules equal to the ruleset. If it is false, Foreign
+	// returns the effect of all rules. If last is not nil and still valid (see
+	// [foreign.Snapshot.IsValid]), it returns last. Otherwise it decides within the budget.
 	Foreign(rs rules.Ruleset, equal bool, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot
 	// EndConnections ends connections that bypass the proxy although the ruleset captures their
 	// traffic; see [established.End].

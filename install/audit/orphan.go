@@ -51,8 +51,8 @@ func (a *Auditor) addOrphans(ctx context.Context) {
 }
 
 // locateOrphan returns the location of an orphaned pod. If several orphaned pods have the name, it
-// returns the location of the pod with the latest ADD among those whose sandbox exists. The result
-// is an error of the kind Unavailable if the pod may be in ambient mode: pods enter and leave this
+// returns the location of the pod with the latest ADD among those whose sandbox exists. If the pod
+// may be in ambient mode, it returns an error of the kind Unavailable: pods enter and leave this
 // mode while they run, and only the API server has the labels that decide.
 func (a *Auditor) locateOrphan(
 	ctx context.Context, namespace, name string,

@@ -46,8 +46,8 @@ type pod struct {
 	replaced bool
 	// audited is the time of the last audit that set hasCompared.
 	audited time.Time
-	// startUnknownSince is the time since which it is unknown whether the runtime called the plugin
-	// for the pod's sandbox. It is zero if this is known, or if the pod needs no plugin.
+	// startUnknownSince is the time from which on it is unknown whether the runtime called the
+	// plugin for the pod's sandbox. It is zero if this is known, or if the pod needs no plugin.
 	startUnknownSince time.Time
 	sandbox           *sandbox.Sandbox // nil if unknown
 	lookup            sandbox.Missing  // result of the last search for the sandbox if it was not found
@@ -59,24 +59,24 @@ type pod struct {
 
 	// Only the worker that audits the pod uses these fields:
 
-	// version and records are the object's version and the records of ADD from which desired was
-	// determined. version is empty if desired must be determined again.
+	// version and records are the version of the object and the records of ADD that desired was
+	// determined from. version is empty if desired must be determined again.
 	version       string
 	records       []*record.Record
 	desired       desiredState
 	watched       netns.ID // network namespace whose events cause audits
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
-	// undecidedSince is the time since which no audit could decide whether traffic bypasses the
-	// proxy, because of foreign rules or of a missing address. It is zero if the last audit could
-	// decide.
+	// undecidedSince is the time of the first of successive audits that could not decide whether
+	// traffic bypasses the proxy, because of foreign rules or a missing address. It is zero if the
+	// last audit could decide.
 	undecidedSince time.Time
-	// withoutSandboxSince is the time since which no audit found the sandbox. It is zero if the
-	// last audit found it.
+	// withoutSandboxSince is the time of the first of successive audits that did not find the
+	// sandbox. It is zero if the last audit found it.
 	withoutSandboxSince time.Time
-	// addressesDifferSince is the time since which no address of the network namespace was in the
-	// pod's status; see mayADDBeRunning. It is zero if the last audit found one, or could not
-	// compare them.
+	// addressesDifferSince is the time of the first of successive audits that found no address of
+	// the network namespace in the pod's status; see mayADDBeRunning. It is zero if the last audit
+	// found one, or could not compare the addresses.
 	addressesDifferSince time.Time
 	// recordRemovedAt is the time of the first audit that found the record of ADD removed; see
 	// isRecordDecisive. It is zero if there is a record, or if the pod started without one.
@@ -128,8 +128,8 @@ type unrepaired struct {
 	failed  attempt // last repair that failed or left differences
 }
 
-// nextRepair returns the time from which the differences with the text may be repaired. limited is
-// set if this time is later than now because of the rate limit, not because the last repair failed.
+// nextRepair returns the earliest time at which the differences with the text may be repaired.
+// limited is set if the rate limit causes a delay, and not the failure of the last repair.
 func (u *unrepaired) nextRepair(text string, now time.Time) (at time.Time, limited bool) {
 	if at := u.failed.next; at.After(now) && (u.unrepairable == "" || u.unrepairable == text) {
 		return at, false

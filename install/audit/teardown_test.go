@@ -233,10 +233,9 @@ func TestAPodWhoseLoopbackInterfaceIsRemoved(t *testing.T) {
 }
 
 // TestATerminatingPodIsReported checks that a pod in its termination grace period is reported like
-// a running pod if it becomes unknown whether its traffic bypasses the proxy, because of foreign
-// rules or because its network namespace has no address. A repaired pod has no record, so no
-// removal of a record shows that the runtime removes the sandbox: such a pod is reported if the
-// sandbox stays.
+// a running pod if it is unknown whether its traffic bypasses the proxy. The reason is foreign
+// rules, or a network namespace without an address. A repaired pod has no record whose removal
+// shows that the runtime removes the sandbox: such a pod is reported only if the sandbox stays.
 func TestATerminatingPodIsReported(t *testing.T) {
 	undecided := func(s *fakeNamespace) { s.foreign = foreign.Effect{Unknown: []string{"an interface"}} }
 	moved := func(s *fakeNamespace) { s.addresses = nil }

@@ -18,9 +18,9 @@ import (
 )
 
 // startedWithoutPlugin reports whether the sandbox, which has no rules, started without the plugin.
-// Otherwise the rules of its ADD or of an earlier repair were removed. Neither the record of an ADD
-// nor the record of a repair applies to a sandbox that was created later. An orphaned pod gets no
-// new sandbox.
+// If it did not, the rules of its ADD or of an earlier repair were removed. A record of an ADD or
+// of a repair does not apply to a sandbox that was created later. An orphaned pod gets no new
+// sandbox.
 func (r *auditRun) startedWithoutPlugin() bool {
 	switch r.desired.origin {
 	case fromPod:
@@ -44,9 +44,9 @@ func (r *auditRun) hasRecord() bool {
 	})
 }
 
-// checkStart handles a pod with a record of ADD or of a repair while comparisons are disabled. It
-// acts on a later sandbox that started without the plugin, and otherwise only applies the policy.
-// ns is nil if the sandbox cannot be entered now.
+// checkStart handles a pod with a record of ADD or of a repair while comparisons are disabled. If a
+// later sandbox of the pod started without the plugin, it repairs the pod; otherwise it only
+// applies the policy. ns is nil if the sandbox cannot be entered now.
 func (r *auditRun) checkStart(ctx context.Context, ns Namespace) {
 	if ns == nil || !r.startedWithoutPlugin() {
 		r.checkAfterRepair(ctx)
@@ -63,9 +63,9 @@ func (r *auditRun) checkStart(ctx context.Context, ns Namespace) {
 	}
 }
 
-// onUnprotected handles a pod that has no rules, and for which no ADD has made a decision: the pod
-// started before the plugin was installed, or the runtime did not call the plugin, or neither the
-// agent nor the API server replied to the plugin.
+// onUnprotected handles a pod that has no rules, and for which no ADD has made a decision. Either
+// the pod started before the plugin was installed, or the runtime did not call the plugin, or
+// neither the agent nor the API server replied to the plugin.
 func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 	istioRules, err := ns.Istio()
 	if err != nil {

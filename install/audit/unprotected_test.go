@@ -370,8 +370,8 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 	})
 }
 
-// TestAnIncompleteRepairInPlace checks that a pod whose rules were applied, although the repair
-// returned an error, counts as redirected: its connections that bypass the proxy are ended, the
+// TestAnIncompleteRepairInPlace covers a repair that returns an error although it has applied the
+// pod's rules. The pod counts as redirected: its connections that bypass the proxy are ended, the
 // repair is stored, and the pod is not deleted.
 func TestAnIncompleteRepairInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -436,8 +436,8 @@ func TestActionsThatFail(t *testing.T) {
 	})
 }
 
-// TestAPodWhoseADDIsUnderWay covers a process of the pod that exists before the pod's network
-// (cri-dockerd), and before its ADD: the pod does not count as unprotected, and the addresses that
+// TestAPodWhoseADDIsUnderWay covers a runtime that starts a process of the pod before the pod's
+// network and its ADD (cri-dockerd). The pod does not count as unprotected, and the addresses that
 // it has before the end of ADD are not used.
 func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -614,9 +614,9 @@ func TestUnknownStarts(t *testing.T) {
 	})
 }
 
-// TestAddressesThatNeverMatch covers running pods without a record whose ADD may seem to run for
-// ever: the sandbox was found in /proc, and the status has an address that the network namespace
-// never gets. It also covers a network namespace without an address, for which the needed rules are
+// TestAddressesThatNeverMatch covers running pods without a record whose ADD seems to run forever:
+// the sandbox was found in /proc, and the status has an address that the network namespace never
+// gets. It also covers a network namespace without an address, for which the needed rules are
 // unknown.
 func TestAddressesThatNeverMatch(t *testing.T) {
 	for _, row := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// reloadTime is the time after a change of the chain in which a runtime may still use the previous
-// chain: containerd reads the new one after some tenths of a second, and creating a sandbox takes
+// reloadTime is the time for which a runtime may still use the previous chain after a change.
+// containerd reads the new chain after some tenths of a second, and creating a sandbox takes
 // seconds.
 const reloadTime = 5 * time.Second
 
@@ -25,8 +25,8 @@ type Options struct {
 	// File is the path of the file that stores a current bypass for the next agent. It should not
 	// persist across a reboot.
 	File string
-	// Check checks the chain now, and reports the result with [Detector.NoteChain]. If it is not
-	// nil, [Detector.Explain] calls it for a sandbox that was created after the last check, if that
+	// Check, unless nil, checks the chain now, and reports the result with [Detector.NoteChain].
+	// [Detector.Explain] calls it for a sandbox that was created after the last check, if that
 	// check found the chain complete.
 	Check func()
 	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
@@ -131,9 +131,9 @@ type ChainCheck struct {
 
 // NoteChain records the result of a check.
 //
-// If the node's clock was set since the last call, earlier times are not compared with later ones:
-// a new period begins. If the clock was set back, the times with which NoteAdd compares are
-// corrected, so that a later ADD ends the bypass, and an earlier one does not.
+// If the node's clock was set since the last call, a new period begins, because earlier times
+// cannot be compared with later ones. If the clock was set back, NoteChain corrects the times that
+// NoteAdd compares, so that a later ADD ends the bypass, and an earlier one does not.
 func (d *Detector) NoteChain(c ChainCheck) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -207,10 +207,10 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 	return true, err
 }
 
-// NoteAdd records that the plugin completed its latest ADD at a time. If this time is at least
-// reloadTime after the last bypass, the runtime uses the chain again, and the bypass ends. A time
-// in the future at the first call is from before the clock was set back, and proves nothing. If the
-// end cannot be stored for the next agent, NoteAdd returns an error.
+// NoteAdd records the time of the plugin's latest ADD. If it is at least reloadTime after the last
+// bypass, the runtime uses the chain again, and the bypass ends. If the first call passes a time in
+// the future, the clock was set back after this ADD, and the time proves nothing. If the end of the
+// bypass cannot be stored for the next agent, NoteAdd returns an error.
 func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Lock()
 	if !at.Equal(d.lastAdd) {

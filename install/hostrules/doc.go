@@ -20,8 +20,8 @@
 //
 // # Finding the kubelet
 //
-// [FindKubelet] searches the processes in the node's network namespace for the names that the
-// distributions give the kubelet, and returns the process with its cgroup of version 2. If the
+// [FindKubelet] searches for a process in the node's network namespace that has one of the names
+// that distributions give the kubelet. It returns the process with its cgroup of version 2. If the
 // process has no such cgroup, or the kernel cannot match it, the rules match the process's user
 // instead, as in Istio's nftables backend. While no kubelet has been found, the rules match user 0;
 // a kubelet that is no longer found stays in the rules. The guard reports both cases.

@@ -48,8 +48,8 @@ type Options struct {
 	// the rules are in the legacy backend, which reports no events, and otherwise 10 s. After an
 	// error the guard always tries again after one second.
 	Interval time.Duration
-	// RestartTime is the time for which a kubelet that was found may be missing before this is
-	// reported; 30 s if it is 0. systemd waits for 10 s before it restarts a kubelet.
+	// RestartTime is the time after which a missing kubelet is reported if it was found before; 30
+	// s if it is 0. systemd waits for 10 s before it restarts a kubelet.
 	RestartTime time.Duration
 }
 

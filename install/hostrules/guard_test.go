@@ -621,9 +621,9 @@ func TestConcurrentChangesShareWrites(t *testing.T) {
 	}
 }
 
-// TestLegacyTablesAreWrittenWithTheLock checks that tables of iptables-legacy are written only with
-// the lock of the iptables programs, even when an agent with the nft backend removes the rules of
-// an earlier agent from them.
+// TestLegacyTablesAreWrittenWithTheLock checks that the guard writes tables of iptables-legacy only
+// with the lock of the iptables programs. This includes a guard with the nft backend that removes
+// the rules of an earlier agent.
 func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	pods := map[string][]netip.Addr{"a": addresses("10.0.0.1")}
 	env := newTestEnv(t, compat.BackendLegacy)

@@ -27,9 +27,10 @@ type Entry struct {
 	From string `json:"from,omitempty"`
 	// Mode contains the permission bits of the original file.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// Written contains the checksum of the content that the agent wrote last, and the checksum of
-	// the previous content if the agent wrote that too: the process may have ended before the last
-	// change. For a no-op executable it contains the checksums of all versions that were written.
+	// Written contains the checksum of the content that the agent wrote last. If the agent also
+	// wrote the previous content, it contains that checksum too, because the process may have ended
+	// before the last change. For a no-op executable it contains the checksums of all versions that
+	// were written.
 	Written []string `json:"written"`
 	// Versions contains the checksums of the installed versions of an executable, in the order of
 	// their first installation; empty for other files. An old version stays in use while it cannot

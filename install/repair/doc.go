@@ -4,8 +4,8 @@
 // repair controller.
 //
 // If repair in place is allowed, a pod is redirected as soon as the agent detects that it has no
-// rules, whether or not the pod has failed. The rules are those that ADD would install: a repair
-// during an ADD does no harm. If repair in place is not allowed, fails or does not help, pods that
-// fail are deleted or, if deletion is not allowed, labeled. Repairs in place are stored in a
-// [Store], which the agent reads after a restart.
+// rules, whether or not the pod has failed. It gets the rules that ADD would install, so that a
+// repair during an ADD does no harm. If repair in place is not allowed, fails or does not help,
+// pods that fail are deleted or, if deletion is not allowed, labeled. Repairs in place are stored
+// in a [Store], which the agent reads after a restart.
 package repair

@@ -80,10 +80,10 @@ func (p *Policy) Selects(pod Pod) bool {
 		p.fields.Matches(fieldsOf(pod))
 }
 
-// IsBroken reports whether the pod's validation container failed, with the exit code and the
-// message of the settings, in a run that began at the time since or later, and has not succeeded
-// afterwards. The zero time means any run. IsBroken recognizes a failed run only after the kubelet
-// has restarted the container.
+// IsBroken reports whether the pod's validation container failed with the exit code and the message
+// of the settings, and has not succeeded afterwards. It ignores runs that began before the time
+// since; the zero time means any run. IsBroken recognizes a failed run only after the kubelet has
+// restarted the container.
 func (p *Policy) IsBroken(status podcache.PodStatus, since time.Time) bool {
 	return slices.ContainsFunc(status.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil &&

@@ -37,8 +37,9 @@ type Lock struct {
 func (l *Lock) Acquire(ctx context.Context) error { return l.acquire(ctx, &l.others) }
 
 // AcquireFirst is like Acquire, and takes precedence over all calls of Acquire: it waits for at
-// most one other read, and for other calls of AcquireFirst. It is for a pod that starts. Its network
-// namespace contains no rules of the pod yet, so that the read is short and delays others little.
+// most one other read, and for other calls of AcquireFirst. It is for a pod that starts. Its
+// network namespace contains no rules of the pod yet, so that the read is short and delays others
+// little.
 func (l *Lock) AcquireFirst(ctx context.Context) error { return l.acquire(ctx, &l.first) }
 
 func (l *Lock) acquire(ctx context.Context, queue *[]chan struct{}) error {

@@ -2,9 +2,9 @@ package sandbox
 
 import "strings"
 
-// podOf returns the UID of the pod that a process belongs to, from the text of its
-// /proc/PID/cgroup; empty if it does not belong to a pod, or if the hierarchies of version 1 name
-// different pods.
+// podOf returns the UID of the pod that a process belongs to. cgroup is the text of the process's
+// /proc/PID/cgroup. The UID is empty if the process does not belong to a pod, or if the hierarchies
+// of version 1 name different pods.
 //
 // The kubelet names a pod's cgroup pod<UID> (driver cgroupfs) or kubepods-<class>-pod<UID>.slice,
 // where the UID contains _ in place of - (driver systemd). There may be more levels above the pod's

@@ -429,9 +429,9 @@ func TestFindEndsWithItsContext(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Runtime)
 }
 
-// TestAnInterruptedSearchUsesNoResult checks that a search whose context ends after the first of
-// two results does not find the sandbox in this result: the second result shows that the sandbox
-// belongs to another pod.
+// TestAnInterruptedSearchUsesNoResult covers a search whose context ends after the first of two
+// results. It does not find the sandbox in the first result, because the second one shows that the
+// sandbox belongs to another pod.
 func TestAnInterruptedSearchUsesNoResult(t *testing.T) {
 	n, old, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	path := n.link(t, ns, "cni-1")
@@ -553,9 +553,9 @@ func TestEndedSandbox(t *testing.T) {
 	}
 }
 
-// TestUnprovenUIDNeedsTheName checks that the records and the runtime's cache must contain the name
-// of a pod whose UID may belong to another pod, and that a namespace of a process must have the
-// pod's address.
+// TestUnprovenUIDNeedsTheName covers a pod whose UID may belong to another pod. Records and the
+// runtime's cache must contain the pod's name, and the namespace of a process must have the pod's
+// address.
 func TestUnprovenUIDNeedsTheName(t *testing.T) {
 	for _, source := range []sandbox.Source{sandbox.Record, sandbox.Runtime, sandbox.Proc} {
 		t.Run(string(source), func(t *testing.T) {

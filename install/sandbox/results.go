@@ -115,8 +115,8 @@ func readRegular(file string) ([]byte, error) {
 const loopback = "lo"
 
 // parseResult returns the candidate in a result in libcni's format (kind cniCacheV1). It returns
-// the zero value if the text is other JSON, the sandbox does not belong to a pod, the network is
-// the loopback network, or the result has no path of a network namespace.
+// the zero value if the text is other JSON, or if the result is not for a pod, is for the loopback
+// network, or has no path of a network namespace.
 func parseResult(text []byte) (candidate, error) {
 	var c struct {
 		Kind        string      `json:"kind"`

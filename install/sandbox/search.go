@@ -77,7 +77,7 @@ func (s *search) addFound(f Sandbox) {
 	s.cache(f)
 }
 
-// An otherPodError means that the path of a candidate no longer belongs to the candidate's pod.
+// An otherPodError means that the path of a candidate belongs to another pod now, or to none.
 type otherPodError struct{ error }
 
 // verify returns the sandbox of a candidate if it exists, does not belong to another pod, and is

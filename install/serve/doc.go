@@ -1,5 +1,5 @@
 // Package serve implements the server for the plugin and the rules command. Through the agent's
-// socket the plugin requests pods, enrolls pods in ambient mode and reports its ADDs, and the rules
+// socket the plugin requests pods, enrolls pods in ambient mode and reports its ADDs. The rules
 // command requests the location of a pod and the state of the node. Package plugin/agent defines
 // the protocol. Package listen creates the socket, and accepts connections only from root.
 //

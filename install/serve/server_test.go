@@ -146,9 +146,8 @@ func TestFetchedPodsAreReported(t *testing.T) {
 	}
 }
 
-// TestInvalidRequests checks that the only effects of an invalid request are an error for the
-// agent's log and, if the request can be parsed and is not a notification, an answer with the
-// error.
+// TestInvalidRequests checks that an invalid request only causes an error for the agent's log and
+// an answer with the error. A notification, and a request that cannot be parsed, get no answer.
 func TestInvalidRequests(t *testing.T) {
 	for _, row := range []struct{ name, request, failed, answer string }{
 		{"invalid JSON", "HTTP", "failed socket PATH: decode a request: invalid character", ""},

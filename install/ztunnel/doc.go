@@ -1,6 +1,6 @@
-// Package ztunnel serves the ztunnel discovery service (ZDS): it tells the ztunnels of the node
-// which pods to serve, and passes the network namespaces of these pods. ztunnel opens its listeners
-// inside each pod's network namespace.
+// Package ztunnel serves the ztunnel discovery service (ZDS). It tells the ztunnels of the node
+// which pods to serve, and passes them the network namespaces of these pods. ztunnel opens its
+// listeners inside each pod's network namespace.
 //
 // # Use
 //
@@ -23,10 +23,10 @@
 // The protocol is Istio's, on a Unix socket of the type SOCK_SEQPACKET. One packet is one message
 // of package zds. ztunnel connects and sends a ZdsHello with its version, which the agent records
 // but does not check. The agent then sends an AddWorkload for each pod, with the descriptor of the
-// pod's network namespace, or a KeepWorkload if the namespace is unknown: ztunnel continues to
-// serve the pod if it served it before. SnapshotSent ends this snapshot. Afterwards the agent sends
-// an AddWorkload or a DelWorkload for each change. ztunnel acknowledges each message, in order. A
-// connection has at most one unacknowledged message.
+// pod's network namespace. If the namespace is unknown, it sends a KeepWorkload: ztunnel continues
+// to serve the pod if it served it before. SnapshotSent ends this snapshot. Afterwards the agent
+// sends an AddWorkload or a DelWorkload for each change. ztunnel acknowledges each message, in
+// order. A connection has at most one unacknowledged message.
 //
 // During an upgrade several ztunnels are connected. Each receives all messages. [Server.Add]
 // succeeds when the first ztunnel has acknowledged the message, and [Server.Remove] when every

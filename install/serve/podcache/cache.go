@@ -36,8 +36,8 @@ type Options struct {
 	// changed or removed, or with an empty name after a new list. It must not block.
 	NamespaceChanged func(name string)
 	// WatchFailed, unless nil, is called with the resource and the error if a watch of pods or
-	// namespaces fails, and then with the error of a failed retry at most every half minute, until
-	// the watch is established again. Events may be lost meanwhile.
+	// namespaces fails. While retries fail, it is called again at most every half minute. Events
+	// may be lost meanwhile.
 	WatchFailed func(resource string, err error)
 }
 

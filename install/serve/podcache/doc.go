@@ -3,9 +3,9 @@
 //
 // A watch of the node's pods keeps the cache up to date. The first request for a namespace starts
 // another watch, of all namespaces. Objects that are not in the cache, such as a newly created pod,
-// are requested from the API server. The cache keeps such pods until the watch reports them or a new
-// list arrives. To limit the memory, the JSON of a pod is not cached if the part that decisions need is
-// larger than 32 KiB; such a pod is requested each time.
+// are requested from the API server. The cache keeps such pods until the watch reports them or a
+// new list arrives. To limit the memory, the JSON of a pod is not cached if the part that decisions
+// need is larger than 32 KiB; such a pod is requested each time.
 //
 // A pod is stored as the JSON of a [decide.Pod], in one block of memory without pointers. This JSON
 // is sent to the plugin unchanged. The pod's [PodStatus] is stored separately, for the agent. 250

@@ -41,9 +41,10 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// trim converts an object to its cached form. For an invalid or large object this form has no JSON:
-// the cache then fetches the object for each request, and returns an error if it is invalid. trim
-// returns no error for an invalid object, because client-go would log the whole object.
+// trim converts an object to its cached form. The cached form of an invalid or large object has no
+// JSON: the cache then fetches the object for each request, and returns an error if the object is
+// invalid. trim itself returns no error for an invalid object, because client-go would log the
+// whole object.
 func trim(obj any) (any, error) {
 	o, ok := obj.(*object)
 	if !ok {

@@ -39,8 +39,8 @@ const (
 // cache ends the watch after this additional time.
 const listTimeout = time.Minute
 
-// namespaceBackoff is nil for client-go's default delays, which grow from about a second to a
-// minute: the list of all namespaces of the cluster is too large to be requested by every node
+// namespaceBackoff is nil, which selects client-go's default delays. They grow from about a second
+// to a minute: the list of all namespaces of the cluster is too large to be requested by every node
 // every few seconds. A namespace that is not cached is requested as a single object.
 var namespaceBackoff *wait.Backoff
 
