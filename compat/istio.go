@@ -155,9 +155,9 @@ func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error
 	return append(removed, routes...), err
 }
 
-// exceptUnsupported returns err, or nil if err means that the kernel has no nf_tables, and therefore
-// no rules in it. FindLegacyIstio and RemoveLegacyIstio return no error if the kernel has no
-// iptables-legacy.
+// exceptUnsupported returns err, or nil if err means that the kernel has no nf_tables, and
+// therefore no rules in it. FindLegacyIstio and RemoveLegacyIstio return no error if the kernel has
+// no iptables-legacy.
 func exceptUnsupported(err error) error {
 	if unsupported := (*nft.UnsupportedError)(nil); errors.As(err, &unsupported) {
 		return nil

@@ -206,7 +206,7 @@ func establishedText(packets uint64, mode rules.Mode) string {
 		description = "of connections that conntrack did not know: the first packet of an " +
 			"outbound connection, and of an inbound connection all until the application answers"
 	}
-	return fmt.Sprintf("not captured until now, because older than the rules: %s (%s); "+
-		"connections that conntrack knew continue without being counted\n",
+	return fmt.Sprintf("not captured, because their connections are older than the rules: %s (%s); "+
+		"packets of connections that conntrack knew are not counted\n",
 		count(int(packets), "packet"), description)
 }

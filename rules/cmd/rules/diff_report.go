@@ -63,7 +63,7 @@ func (r *diffReport) addRulesNotCompared() {
 				sides[i].name, strings.Join(chainTexts(postrouting), ", "))
 		}
 		if len(others) > 0 {
-			r.addNotCompared("what %s does at other hooks than prerouting, output and "+
+			r.addNotCompared("what %s does at hooks other than prerouting, output and "+
 				"postrouting: %s", sides[i].name, strings.Join(chainTexts(others), ", "))
 		}
 	}
