@@ -80,7 +80,7 @@ func inCgroup(t *testing.T, dir string, ns *netns.NS, fn func() error) {
 
 // TestCgroupOfTheReceiver verifies which packets the expression 'socket cgroupv2' matches: at
 // prerouting the packets whose receiving socket is in the cgroup, and at output the packets whose
-// sending socket is. It verifies that the model predicts the matched rules.
+// sending socket is in it. It verifies that the model predicts the matched rules.
 func TestCgroupOfTheReceiver(t *testing.T) {
 	netnstest.RequireRoot(t)
 	dir, cgroup := newCgroup(t)

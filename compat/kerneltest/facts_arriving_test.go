@@ -20,8 +20,8 @@ import (
 var arrivals = []struct {
 	fact           string // only for packets that do not arrive
 	name, from, to string
-	atRules        bool // whether the packet reaches the prerouting hook
-	arrives        bool // whether the packet reaches the input hook
+	atPrerouting   bool // whether the packet reaches the prerouting hook
+	atInput        bool // whether the packet reaches the input hook
 }{
 	{"", "an ordinary packet", "10.244.1.1", "10.244.1.5", true, true},
 	{"LoopbackSourceIsDropped", "from IPv4 loopback", "127.0.0.1", "10.244.1.5", true, false},
@@ -65,11 +65,11 @@ func TestKernelDropsPacketsThatDecisionsExclude(t *testing.T) {
 	hits := waitForHit(t, pair.Pod, control)
 	for i, tc := range arrivals {
 		port := portOf(i)
-		atRules, arrives := hits[fmt.Sprint("prerouting ", port)] == 1,
+		atPrerouting, atInput := hits[fmt.Sprint("prerouting ", port)] == 1,
 			hits[fmt.Sprint("input ", port)] == 1
-		if atRules != tc.atRules || arrives != tc.arrives {
-			t.Errorf("%s: reaches the rules: %t, want %t; arrives: %t, want %t", tc.name, atRules,
-				tc.atRules, arrives, tc.arrives)
+		if atPrerouting != tc.atPrerouting || atInput != tc.atInput {
+			t.Errorf("%s: reaches prerouting: %t, want %t; reaches input: %t, want %t", tc.name, atPrerouting,
+				tc.atPrerouting, atInput, tc.atInput)
 		}
 		p := rules.Packet{
 			Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.UDP,
@@ -77,7 +77,7 @@ func TestKernelDropsPacketsThatDecisionsExclude(t *testing.T) {
 			Destination: netip.AddrPortFrom(netip.MustParseAddr(tc.to), port),
 		}
 		// Routing drops packets to 127.0.0.1 unless a rule has redirected them.
-		if want := arrives || tc.to == "127.0.0.1"; diff.Possible(p) != want {
+		if want := atInput || tc.to == "127.0.0.1"; diff.Possible(p) != want {
 			t.Errorf("%s: diff.Possible is %t, want %t", tc.name, diff.Possible(p), want)
 		}
 	}

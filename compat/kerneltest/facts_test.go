@@ -239,7 +239,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		tested[f.fact] = true
 	}
 	for _, a := range arrivals {
-		if !a.arrives && a.fact != "" {
+		if !a.atInput && a.fact != "" {
 			tested[a.fact] = true
 		}
 	}

@@ -14,7 +14,7 @@ func (g *Generator) nft() Ruleset {
 	for _, name := range []string{"a", "b"}[:1+g.below(2)] {
 		family := draw(g, rules.Inet, rules.Inet, rules.IPv4, rules.IPv6)
 		t := Table{Program: NFT, Family: family, Name: name}
-		inTable := nftDraw{Generator: g, family: family}
+		inTable := nftGenerator{Generator: g, family: family}
 		t.Sets = inTable.sets()
 		if g.RareOptions {
 			t.Sets = append(t.Sets, inTable.rareObjects()...)
@@ -67,8 +67,8 @@ func (g *Generator) nft() Ruleset {
 	return rs
 }
 
-// An nftDraw draws rules for a chain of an nft table.
-type nftDraw struct {
+// An nftGenerator draws rules for a chain of an nft table.
+type nftGenerator struct {
 	*Generator
 	family      rules.Family
 	typeAndHook string // of the base chain, such as "nat hook output"
@@ -76,14 +76,15 @@ type nftDraw struct {
 	jumps       []string // the chains to which rules may jump
 }
 
-func (d *nftDraw) isNAT() bool        { return strings.HasPrefix(d.typeAndHook, "nat ") }
-func (d *nftDraw) isPrerouting() bool { return strings.HasSuffix(d.typeAndHook, " prerouting") }
-func (d *nftDraw) isPostrouting() bool {
+func (d *nftGenerator) isNAT() bool { return strings.HasPrefix(d.typeAndHook, "nat ") }
+func (d *nftGenerator) isPrerouting() bool { return strings.HasSuffix(d.typeAndHook, " prerouting") }
+
+func (d *nftGenerator) isPostrouting() bool {
 	return strings.HasSuffix(d.typeAndHook, " postrouting")
 }
 
 // jumpOrDrop draws a jump or a goto to one of the chains, or returns drop if there is no chain.
-func (d *nftDraw) jumpOrDrop() string {
+func (d *nftGenerator) jumpOrDrop() string {
 	if len(d.jumps) == 0 {
 		return "drop"
 	}
@@ -91,7 +92,7 @@ func (d *nftDraw) jumpOrDrop() string {
 }
 
 // sets returns the declarations of the sets that rules may use.
-func (d *nftDraw) sets() []string {
+func (d *nftGenerator) sets() []string {
 	return []string{
 		"set addrs4 { type ipv4_addr; flags interval; " +
 			"elements = { 10.0.0.0/8, 192.0.2.9, 127.0.0.1-127.0.0.6 }; }",
@@ -105,7 +106,7 @@ func (d *nftDraw) sets() []string {
 // probe draws, with probability 1/2, a rule with a statement that may change packets, and a rule
 // that marks or drops the packets that it matches. The second rule shows whether a match sees the
 // effect of the first rule.
-func (d *nftDraw) probe() []Rule {
+func (d *nftGenerator) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
 	}
@@ -118,7 +119,7 @@ func (d *nftDraw) probe() []Rule {
 }
 
 // rule draws rules until one is not contradictory, because nft rejects contradictory rules.
-func (d *nftDraw) rule() Rule {
+func (d *nftGenerator) rule() Rule {
 	for {
 		if r := d.anyRule(); !isContradictory(r) {
 			return r
@@ -143,7 +144,7 @@ func isContradictory(r Rule) bool {
 }
 
 // anyRule draws a rule, which may be contradictory.
-func (d *nftDraw) anyRule() Rule {
+func (d *nftGenerator) anyRule() Rule {
 	var r Rule
 	for range draw(d.Generator, 0, 1, 1, 1, 2, 2, 3) {
 		r = append(r, d.match())
@@ -167,7 +168,7 @@ func (d *nftDraw) anyRule() Rule {
 }
 
 // addrFamily draws one of the table's address families, and returns it with its nft keyword.
-func (d *nftDraw) addrFamily() (rules.Family, string) {
+func (d *nftGenerator) addrFamily() (rules.Family, string) {
 	family := d.family
 	if family == rules.Inet {
 		family = draw(d.Generator, rules.IPv4, rules.IPv4, rules.IPv6)
@@ -176,7 +177,7 @@ func (d *nftDraw) addrFamily() (rules.Family, string) {
 }
 
 // values draws the right side of a comparison: a value, a range, or a set of both.
-func (d *nftDraw) values(drawValue, drawRange func() string) string {
+func (d *nftGenerator) values(drawValue, drawRange func() string) string {
 	switch d.below(6) {
 	case 0, 1:
 		return d.maybe("!= ") + "{ " + drawValue() + ", " + drawRange() + " }"
@@ -187,7 +188,7 @@ func (d *nftDraw) values(drawValue, drawRange func() string) string {
 }
 
 // addrs draws the right side of a comparison with an address.
-func (d *nftDraw) addrs(family rules.Family) string {
+func (d *nftGenerator) addrs(family rules.Family) string {
 	address := func() string { return draw(d.Generator, someAddrs[family]...) }
 	if d.oneIn(8) {
 		return d.maybe("!= ") + map[rules.Family]string{
@@ -209,7 +210,7 @@ func (d *nftDraw) addrs(family rules.Family) string {
 }
 
 // match draws a match. A text that is repeated in a list is drawn more often.
-func (d *nftDraw) match() string {
+func (d *nftGenerator) match() string {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(3) {
 		return d.drawUntilAllowed(d.rareMatch)
@@ -294,7 +295,7 @@ func (d *nftDraw) match() string {
 }
 
 // unusualMatch draws a match that depends on chance or that the model cannot express.
-func (d *nftDraw) unusualMatch() string {
+func (d *nftGenerator) unusualMatch() string {
 	list := []string{
 		"limit rate 1/second burst 3 packets", "numgen random mod 2 0", "numgen inc mod 2 0",
 		"meta length 100-200", "ip dscp 0",

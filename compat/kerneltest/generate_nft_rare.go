@@ -10,7 +10,7 @@ import (
 
 // rareObjects returns the declarations of the named objects that rules with rare options use. In
 // inet tables, these objects contain IPv4 addresses.
-func (d *nftDraw) rareObjects() []string {
+func (d *nftGenerator) rareObjects() []string {
 	addrType, family := "ipv4_addr", rules.IPv4
 	if d.family == rules.IPv6 {
 		addrType, family = "ipv6_addr", rules.IPv6
@@ -39,7 +39,7 @@ func (d *nftDraw) rareObjects() []string {
 // fill replaces placeholders by drawn values: $A and $B by addresses, $C by a prefix, $R by a range
 // of addresses, $P and $Q by ports, $S by a range of ports, $M and $N by marks, $K by a mask, $T by
 // a verdict, $ip by ip or ip6, and $not by != or nothing.
-func (d *nftDraw) fill(text string) string {
+func (d *nftGenerator) fill(text string) string {
 	g := d.Generator
 	family, ip := d.addrFamily()
 	usesNamedObject := containsAny(text, "@marks4", "@pairs", "@seen {", "map @to")
@@ -68,9 +68,9 @@ func drawTwo(g *Generator, from []string) (first, second string) {
 	return first, second
 }
 
-// The lists of this file contain texts with the placeholders of nftDraw.fill. Rulesets in use
-// contain these texts less often than the texts that nftDraw.match, nftDraw.statement and
-// nftDraw.verdict draw.
+// The lists of this file contain texts with the placeholders of nftGenerator.fill. Rulesets in use
+// contain these texts less often than the texts that nftGenerator.match, nftGenerator.statement and
+// nftGenerator.verdict draw.
 
 // rareMatches contains matches for chains at all hooks.
 var rareMatches = []string{
@@ -257,8 +257,8 @@ var (
 	}
 )
 
-// rareMatch draws a match that nftDraw.match does not draw.
-func (d *nftDraw) rareMatch() string {
+// rareMatch draws a match that nftGenerator.match does not draw.
+func (d *nftGenerator) rareMatch() string {
 	list := rareMatches
 	if d.oneIn(4) {
 		list = rareLeaving
@@ -269,8 +269,8 @@ func (d *nftDraw) rareMatch() string {
 	return d.fill(draw(d.Generator, list...))
 }
 
-// rareStatement draws a statement that nftDraw.statement does not draw.
-func (d *nftDraw) rareStatement() string {
+// rareStatement draws a statement that nftGenerator.statement does not draw.
+func (d *nftGenerator) rareStatement() string {
 	g := d.Generator
 	list := rareStatements
 	switch {
@@ -284,8 +284,8 @@ func (d *nftDraw) rareStatement() string {
 	return d.fill(draw(g, list...))
 }
 
-// rareVerdict draws the end of a rule, usually one that nftDraw.verdict does not draw.
-func (d *nftDraw) rareVerdict() string {
+// rareVerdict draws the end of a rule, usually one that nftGenerator.verdict does not draw.
+func (d *nftGenerator) rareVerdict() string {
 	if d.isNAT() && d.isPostrouting() {
 		return d.sourceNAT()
 	}
@@ -301,7 +301,7 @@ func (d *nftDraw) rareVerdict() string {
 
 // drawUntilAllowed calls next until the table allows the drawn text. After 20 attempts it returns a
 // match on the mark, which every table allows.
-func (d *nftDraw) drawUntilAllowed(next func() string) string {
+func (d *nftGenerator) drawUntilAllowed(next func() string) string {
 	for range 20 {
 		text := next()
 		if d.family != rules.Inet {

@@ -4,7 +4,7 @@ import "github.com/sluice-mesh/sluice/rules"
 
 // statement draws a statement, which usually does not end the rule. A text that is repeated in a
 // list is drawn more often.
-func (d *nftDraw) statement() string {
+func (d *nftGenerator) statement() string {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(3) {
 		return d.drawUntilAllowed(d.rareStatement)
@@ -63,7 +63,7 @@ func (d *nftDraw) statement() string {
 
 // natFamily draws one of the table's address families. It also returns the text before "to" in a
 // NAT statement: the keyword of the family in tables of the family inet, and otherwise nothing.
-func (d *nftDraw) natFamily() (family rules.Family, prefix string) {
+func (d *nftGenerator) natFamily() (family rules.Family, prefix string) {
 	family, keyword := d.addrFamily()
 	if d.family != rules.Inet {
 		return family, ""
@@ -72,7 +72,7 @@ func (d *nftDraw) natFamily() (family rules.Family, prefix string) {
 }
 
 // sourceNAT draws the end of a rule of a NAT chain at postrouting: SNAT, accept or nothing.
-func (d *nftDraw) sourceNAT() string {
+func (d *nftGenerator) sourceNAT() string {
 	family, prefix := d.natFamily()
 	first, last := "169.254.7.127", "169.254.7.129"
 	if family == rules.IPv6 {
@@ -83,7 +83,7 @@ func (d *nftDraw) sourceNAT() string {
 }
 
 // verdict draws the end of a rule: a verdict, a NAT or reject statement, or nothing.
-func (d *nftDraw) verdict() string {
+func (d *nftGenerator) verdict() string {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(3) {
 		return d.drawUntilAllowed(d.rareVerdict)

@@ -27,8 +27,8 @@ func (g *Generator) xtables(p Program) Ruleset {
 	return rs
 }
 
-// An xtDraw draws rules for a chain of an iptables table.
-type xtDraw struct {
+// An xtablesGenerator draws rules for a chain of an iptables table.
+type xtablesGenerator struct {
 	*Generator
 	family rules.Family
 	table  string
@@ -56,13 +56,13 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 		}
 		c := Chain{Name: hook, Base: policy}
 		if hook == "PREROUTING" || hook == "OUTPUT" {
-			d := xtDraw{g, family, name, hook, userChains[hook]}
+			d := xtablesGenerator{g, family, name, hook, userChains[hook]}
 			c.Rules = append(d.probe(), g.rules(5, d.rule)...)
 		}
 		if hook == "POSTROUTING" && name == "mangle" && g.RareOptions && g.oneIn(3) {
 			// Packets that leave by lo traverse POSTROUTING before PREROUTING. The rules of
 			// POSTROUTING are drawn like the rules of OUTPUT.
-			d := xtDraw{g, family, name, "OUTPUT", nil}
+			d := xtablesGenerator{g, family, name, "OUTPUT", nil}
 			c.Rules = append(d.probe(), g.rules(3, d.rule)...)
 		}
 		t.Chains = append(t.Chains, c)
@@ -70,7 +70,7 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 	for _, hook := range []string{"OUTPUT", "PREROUTING"} {
 		names := userChains[hook]
 		for i, name := range names {
-			d := xtDraw{g, family, t.Name, hook, names[i+1:]}
+			d := xtablesGenerator{g, family, t.Name, hook, names[i+1:]}
 			t.Chains = append(t.Chains, Chain{Name: name, Rules: g.rules(3, d.rule)})
 		}
 	}
@@ -80,7 +80,7 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 // probe draws, with probability 1/2, a rule whose target may change packets, and a rule that marks
 // or drops the packets that it matches. The second rule shows whether a match sees the effect of
 // the first rule.
-func (d xtDraw) probe() []Rule {
+func (d xtablesGenerator) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (d xtDraw) probe() []Rule {
 }
 
 // rule draws a rule.
-func (d xtDraw) rule() Rule {
+func (d xtablesGenerator) rule() Rule {
 	var r Rule
 	target, protocol := d.target()
 	if protocol == "" {
@@ -156,10 +156,10 @@ func option(term string) string {
 }
 
 // negation returns "! " with probability 1/3.
-func (d xtDraw) negation() string { return d.maybe("! ") }
+func (d xtablesGenerator) negation() string { return d.maybe("! ") }
 
 // addrs draws an address or a prefix, sometimes with a mask that is not a prefix.
-func (d xtDraw) addrs() string {
+func (d xtablesGenerator) addrs() string {
 	switch d.below(4) {
 	case 0:
 		return draw(d.Generator, somePrefixes[d.family]...)
@@ -173,7 +173,7 @@ func (d xtDraw) addrs() string {
 
 // match draws a match that a rule for the protocol may contain, or nothing. The protocol "other"
 // includes protocols other than TCP and UDP. A text that is repeated in a list is drawn more often.
-func (d xtDraw) match(protocol string) string {
+func (d xtablesGenerator) match(protocol string) string {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(24) {
 		return d.rareMatch(protocol)
@@ -258,7 +258,7 @@ func (d xtDraw) match(protocol string) string {
 }
 
 // unusualMatch draws a match that depends on chance or that the model cannot express.
-func (d xtDraw) unusualMatch() string {
+func (d xtablesGenerator) unusualMatch() string {
 	g := d.Generator
 	list := []string{
 		"-m limit --limit 1/s --limit-burst 3", "-m statistic --mode random --probability 0.5",

@@ -23,7 +23,7 @@ var synonyms = map[string][]string{
 
 // reword returns the rule with other names of options, in another order, or with more spaces. It
 // may also add counters, a comment or a list of sources.
-func (d xtDraw) reword(r Rule) Rule {
+func (d xtablesGenerator) reword(r Rule) Rule {
 	g := d.Generator
 	r = slices.Clone(r)
 	for i, term := range r {
@@ -132,8 +132,8 @@ var (
 	}
 )
 
-// rareMatch draws a match with rarely used options, for xtDraw.match.
-func (d xtDraw) rareMatch(protocol string) string {
+// rareMatch draws a match with rarely used options, for xtablesGenerator.match.
+func (d xtablesGenerator) rareMatch(protocol string) string {
 	list := rareXTMatches
 	switch {
 	case protocol == "tcp" && d.oneIn(2):
@@ -146,9 +146,9 @@ func (d xtDraw) rareMatch(protocol string) string {
 	return draw(d.Generator, list...)
 }
 
-// rareTarget draws a target with rarely used options, for xtDraw.target, and the protocol that the
+// rareTarget draws a target with rarely used options, for xtablesGenerator.target, and the protocol that the
 // target needs.
-func (d xtDraw) rareTarget() (target, protocol string) {
+func (d xtablesGenerator) rareTarget() (target, protocol string) {
 	g := d.Generator
 	switch {
 	case d.table == "raw" && g.oneIn(2):

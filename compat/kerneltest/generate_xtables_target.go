@@ -3,7 +3,7 @@ package kerneltest
 import "github.com/sluice-mesh/sluice/rules"
 
 // target draws a target or nothing, and the protocol that the target needs.
-func (d xtDraw) target() (target, protocol string) {
+func (d xtablesGenerator) target() (target, protocol string) {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(20) {
 		return d.rareTarget()
@@ -86,7 +86,7 @@ func (d xtDraw) target() (target, protocol string) {
 
 // conntrackTarget draws a target that changes the tracking, the zone or the mark of a connection,
 // or the mark of a packet.
-func (d xtDraw) conntrackTarget() string {
+func (d xtablesGenerator) conntrackTarget() string {
 	g := d.Generator
 	if d.table == "raw" && g.oneIn(2) {
 		return draw(g, "-j CT --zone 5", "-j CT --zone 1", "-j CT --notrack", "-j CT")

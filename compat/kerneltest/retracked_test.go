@@ -44,7 +44,7 @@ func tcpPacket(flags rules.TCPFlags, sequence uint32) []byte {
 
 // TestInvalidPacketIsTrackedAgain verifies that conntrack runs again for a packet that is invalid
 // at output when it arrives on lo: in another zone the packet begins a connection, and NAT is
-// decided. It verifies that the model knows that it does not know the outcome.
+// decided. It verifies that the model reports the outcome of such a packet as undecided.
 func TestInvalidPacketIsTrackedAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name, zoneIn string

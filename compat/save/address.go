@@ -35,7 +35,7 @@ func (r *ruleReader) readAddress(flag word, not bool) {
 		}
 	}
 	if r.header.negated.raw != "" && r.header.lastList.raw != "" {
-		r.failLate(r.header.negated, "no negated address beside a list of addresses")
+		r.failAfterOptions(r.header.negated, "no negated address beside a list of addresses")
 	}
 	for text := range strings.SplitSeq(w.text, ",") {
 		*matches = append(*matches, r.addressMatch(flag, w, text, side, not))
@@ -66,7 +66,7 @@ func (r *ruleReader) addressMatch(
 	}
 	switch {
 	case !ok:
-		r.failLate(w, "%s", r.expectedAddress())
+		r.failAfterOptions(w, "%s", r.expectedAddress())
 		return nil
 	case bits < 0:
 		return unknownHeaderMatch(flag, not, word{raw: text})

@@ -13,10 +13,10 @@ type extension struct {
 	// options lists the options. N equals signs follow an option with N values, and | separates two
 	// spellings of an option, for example "--tcp-flags== --dport|--destination-port=".
 	options string
-	// closed is set if the match or target accepts only the listed options. Otherwise, each word
-	// after the name that is no option of the rule's header may be an option. The list then still
-	// shows which words are values, because a value may look like an option.
-	closed      bool
+	// allListed is set if options lists all options that the match or target accepts. Otherwise,
+	// each word after the name that is no option of the rule's header may be an option. The list
+	// then still shows which words are values, because a value may look like an option.
+	allListed   bool
 	optionKinds []optionKind // parsed from options
 	// match translates a match with its given options.
 	match func(*moduleReader) []rules.Match

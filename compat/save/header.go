@@ -17,9 +17,9 @@ type header struct {
 	lastList, negated   word // the last list of addresses, and the last negated address
 	protocol, fragment  rules.Match
 	otherFamily         bool // the rule is for the other family
-	// lateErr is the first error that iptables finds after it has read the options, for example in
+	// errAfterOptions is the first error that iptables finds after it has read the options, for example in
 	// an address. It is no error if the rule is for the other family.
-	lateErr *SyntaxError
+	errAfterOptions *SyntaxError
 }
 
 // Bits of header.given.
@@ -165,7 +165,7 @@ func (r *ruleReader) readInterface(flag word, not bool) {
 	if base := r.chain.base; base != nil && (base.Hook == rules.Output && !out ||
 		base.Hook == rules.Postrouting && !out || base.Hook == rules.Prerouting && out ||
 		base.Hook == rules.Input && out) {
-		r.failLate(flag, "no such option in chain %s, whose packets have no such interface", r.chain.name)
+		r.failAfterOptions(flag, "no such option in chain %s, whose packets have no such interface", r.chain.name)
 	}
 	const want = "an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches" +
 		" a prefix"

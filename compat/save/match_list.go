@@ -10,36 +10,36 @@ import "sync"
 var knownMatches = sync.OnceValue(func() map[string]*extension { return indexed(matchList[:]) })
 
 var matchList = [...]extension{
-	{name: "tcp", match: (*moduleReader).matchTCP, closed: true, options: `
+	{name: "tcp", match: (*moduleReader).matchTCP, allListed: true, options: `
 		--dport|--destination-port= --sport|--source-port= --tcp-flags== --syn --tcp-option=`},
-	{name: "udp", match: (*moduleReader).matchUDP, closed: true, options: `
+	{name: "udp", match: (*moduleReader).matchUDP, allListed: true, options: `
 		--dport|--destination-port= --sport|--source-port=`},
-	{name: "sctp", match: (*moduleReader).matchSCTP, closed: true, options: `
+	{name: "sctp", match: (*moduleReader).matchSCTP, allListed: true, options: `
 		--dport|--destination-port= --sport|--source-port= --chunk-types==`},
-	{name: "dccp", match: (*moduleReader).matchDCCP, closed: true, options: `
+	{name: "dccp", match: (*moduleReader).matchDCCP, allListed: true, options: `
 		--dport|--destination-port= --sport|--source-port= --dccp-types= --dccp-option=`},
-	{name: "multiport", match: (*moduleReader).matchMultiport, closed: true, options: `
+	{name: "multiport", match: (*moduleReader).matchMultiport, allListed: true, options: `
 		--sports|--source-ports= --dports|--destination-ports= --ports|--port=`},
-	{name: "mark", match: (*moduleReader).matchMark, closed: true, options: "--mark="},
-	{name: "connmark", match: (*moduleReader).matchConnmark, closed: true, options: "--mark="},
-	{name: "owner", match: (*moduleReader).matchOwner, closed: true, options: `
+	{name: "mark", match: (*moduleReader).matchMark, allListed: true, options: "--mark="},
+	{name: "connmark", match: (*moduleReader).matchConnmark, allListed: true, options: "--mark="},
+	{name: "owner", match: (*moduleReader).matchOwner, allListed: true, options: `
 		--uid-owner= --gid-owner= --socket-exists --suppl-groups`},
-	{name: "conntrack", match: (*moduleReader).matchConntrack, closed: true, options: `
+	{name: "conntrack", match: (*moduleReader).matchConntrack, allListed: true, options: `
 		--ctstate= --ctproto= --ctstatus= --ctexpire= --ctdir= --ctorigsrc= --ctorigdst=
 		--ctreplsrc= --ctrepldst= --ctorigsrcport= --ctorigdstport= --ctreplsrcport=
 		--ctrepldstport=`},
-	{name: "state", match: (*moduleReader).matchConntrack, closed: true, options: "--state="},
-	{name: "iprange", match: (*moduleReader).matchIPRange, closed: true, options: `
+	{name: "state", match: (*moduleReader).matchConntrack, allListed: true, options: "--state="},
+	{name: "iprange", match: (*moduleReader).matchIPRange, allListed: true, options: `
 		--src-range= --dst-range=`},
-	{name: "comment", match: (*moduleReader).matchComment, closed: true, options: "--comment="},
-	{name: "addrtype", match: (*moduleReader).matchAddrType, closed: true, options: `
+	{name: "comment", match: (*moduleReader).matchComment, allListed: true, options: "--comment="},
+	{name: "addrtype", match: (*moduleReader).matchAddrType, allListed: true, options: `
 		--src-type= --dst-type= --limit-iface-in --limit-iface-out`},
-	{name: "socket", match: (*moduleReader).matchSocket, closed: true, options: `
+	{name: "socket", match: (*moduleReader).matchSocket, allListed: true, options: `
 		--transparent --nowildcard --restore-skmark`},
-	{name: "rpfilter", match: (*moduleReader).matchRPFilter, closed: true, options: `
+	{name: "rpfilter", match: (*moduleReader).matchRPFilter, allListed: true, options: `
 		--loose --validmark --accept-local --invert`},
-	{name: "icmp", match: (*moduleReader).matchICMP, closed: true, options: "--icmp-type="},
-	{name: "icmp6", match: (*moduleReader).matchICMPv6, closed: true, options: "--icmpv6-type="},
+	{name: "icmp", match: (*moduleReader).matchICMP, allListed: true, options: "--icmp-type="},
+	{name: "icmp6", match: (*moduleReader).matchICMPv6, allListed: true, options: "--icmpv6-type="},
 	{name: "recent", text: (*moduleReader).recentText, options: `
 		--set --rcheck --update --remove --reap --rttl --rsource --rdest --seconds= --hitcount=
 		--name= --mask=`},

@@ -2,6 +2,7 @@ package save
 
 import (
 	"encoding/hex"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -196,34 +197,28 @@ func (r *moduleReader) hashlimitText() (text string, ok bool) {
 	if ok {
 		h.Average, unit, ok = hashLimitRate(limit.values[0].text)
 	}
-	numbers := []struct {
-		name         string
-		defaultValue uint64
-		most         uint64
-		to           func(uint64)
-	}{
-		{"burst", 5, 1<<32 - 1, func(n uint64) { h.Burst = n }},
-		{"htable-size", 0, 1<<32 - 1, func(n uint64) { h.Size = uint32(n) }},
-		{"htable-max", 0, 1<<32 - 1, func(n uint64) { h.Max = uint32(n) }},
-		{"htable-gcinterval", 1000, 1<<32 - 1, func(n uint64) { h.Interval = uint32(n) }},
-		{"htable-expire", 1000 * unit, 1<<32 - 1, func(n uint64) { h.Expire = uint32(n) }},
-		{"srcmask", r.addressBits(), r.addressBits(), func(n uint64) { h.SourceBits = uint8(n) }},
-		{"dstmask", r.addressBits(), r.addressBits(), func(n uint64) { h.DestinationBits = uint8(n) }},
-	}
-	for _, n := range numbers {
-		value, valid := n.defaultValue, true
-		if o := r.option("--hashlimit-" + n.name); o != nil {
-			value, valid = number(o.values[0].text, 64)
+	numberOr := func(name string, defaultValue, highest uint64) uint64 {
+		n := defaultValue
+		if o := r.option("--hashlimit-" + name); o != nil {
+			var valid bool
+			n, valid = number(o.values[0].text, 64)
+			ok = ok && valid
 		}
-		ok = ok && valid && value <= n.most
-		n.to(value)
+		ok = ok && n <= highest
+		return n
 	}
+	bits := r.addressBits()
+	h.Burst = numberOr("burst", 5, math.MaxUint32)
+	h.Size = uint32(numberOr("htable-size", 0, math.MaxUint32))
+	h.Max = uint32(numberOr("htable-max", 0, math.MaxUint32))
+	h.Interval = uint32(numberOr("htable-gcinterval", 1000, math.MaxUint32))
+	h.Expire = uint32(numberOr("htable-expire", 1000*unit, math.MaxUint32))
+	h.SourceBits = uint8(numberOr("srcmask", bits, bits))
+	h.DestinationBits = uint8(numberOr("dstmask", bits, bits))
 	if modes := r.option("--hashlimit-mode"); modes != nil {
-		for mode := range strings.SplitSeq(modes.values[0].text, ",") {
-			i := slices.Index(xt.HashLimitModes[:], mode)
-			ok = ok && i >= 0
-			h.Mode |= 1 << max(i, 0)
-		}
+		var valid bool
+		h.Mode, valid = nameBits(modes.values[0].text, xt.HashLimitModes[:])
+		ok = ok && valid
 	}
 	return h.String(), ok
 }

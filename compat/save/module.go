@@ -23,7 +23,7 @@ type module struct {
 
 // hasUnknownOptions reports whether the match or target may have options, none of which the package
 // knows.
-func (m *module) hasUnknownOptions() bool { return !m.closed && m.extension.options == "" }
+func (m *module) hasUnknownOptions() bool { return !m.allListed && m.extension.options == "" }
 
 // An option is an option as given in a rule. The accepted options are [optionKind] values.
 type option struct {
@@ -147,8 +147,8 @@ func (r *moduleReader) anyEffect() rules.Unknown {
 	return rules.Unknown{Text: rawText(r.module.words)}
 }
 
-// repeatsOption reports whether an option was given more than once, which readKnownOption rejects
-// for a closed extension.
+// repeatsOption reports whether an option was given more than once. readKnownOption rejects this if
+// all options of the extension are listed.
 func (r *moduleReader) repeatsOption() bool {
 	for i, o := range r.options {
 		if r.option(o.name) != &r.options[i] {

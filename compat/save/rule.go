@@ -42,7 +42,7 @@ func (p *parser) readRule(
 		return nil, false, nil
 	}
 	if r.err == nil {
-		r.err = r.header.lateErr
+		r.err = r.header.errAfterOptions
 	}
 	matches, actions := r.conditions()
 	// The kernel counts the matching packets before it runs the target.
@@ -94,10 +94,10 @@ func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action
 	return matches, actions
 }
 
-// failLate is like fail, for an error that iptables finds after it has read the options.
-func (r *ruleReader) failLate(w word, format string, args ...any) {
-	if r.header.lateErr == nil {
-		r.header.lateErr = r.errorAt(w, format, args...)
+// failAfterOptions is like fail, for an error that iptables finds after it has read the options.
+func (r *ruleReader) failAfterOptions(w word, format string, args ...any) {
+	if r.header.errAfterOptions == nil {
+		r.header.errAfterOptions = r.errorAt(w, format, args...)
 	}
 }
 
@@ -163,7 +163,7 @@ func (r *ruleReader) readOption() {
 		header(r, flag, len(words) > 1)
 	case afterUnknown:
 		r.readUnknownWords(last, words)
-	case last != nil && !last.closed && !r.isProtocolOption(flag):
+	case last != nil && !last.allListed && !r.isProtocolOption(flag):
 		if o := r.abbreviatedOption(last, flag); o != nil {
 			r.readKnownOption(last, o, words)
 			return
@@ -215,7 +215,7 @@ func (r *ruleReader) readModuleOption(words []word) {
 	case o != nil:
 		r.modules = append(r.modules, m)
 		r.readKnownOption(m, o, words)
-	case !m.closed:
+	case !m.allListed:
 		r.readUnknownWords(m, words)
 		r.modules = append(r.modules, m)
 	default:
@@ -324,7 +324,7 @@ func optionsBeginning(modules []*module, text string) (owner *module, found *opt
 func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) {
 	o := option{name: kind.name, flag: words[len(words)-1], not: len(words) > 1}
 	same := func(other option) bool { return other.name == o.name }
-	if m.closed && slices.ContainsFunc(m.options, same) {
+	if m.allListed && slices.ContainsFunc(m.options, same) {
 		r.fail(o.flag, "this option only once")
 		return
 	}

@@ -21,7 +21,7 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 		return
 	case isChain:
 		jump := rules.Jump{Chain: name.text, Goto: isGoto}
-		target = &extension{closed: true, target: func(*moduleReader) rules.Action { return jump }}
+		target = &extension{allListed: true, target: func(*moduleReader) rules.Action { return jump }}
 	case isGoto:
 		r.fail(name, "a chain of table %s", r.table().Name)
 		return

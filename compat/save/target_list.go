@@ -14,26 +14,26 @@ import (
 var knownTargets = sync.OnceValue(func() map[string]*extension { return indexed(targetList[:]) })
 
 var targetList = [...]extension{
-	{name: "ACCEPT", target: targetAccept, closed: true},
-	{name: "DROP", target: targetDrop, closed: true},
-	{name: "RETURN", target: targetReturn, closed: true},
-	{name: "MARK", target: (*moduleReader).targetMark, closed: true, options: `
+	{name: "ACCEPT", target: targetAccept, allListed: true},
+	{name: "DROP", target: targetDrop, allListed: true},
+	{name: "RETURN", target: targetReturn, allListed: true},
+	{name: "MARK", target: (*moduleReader).targetMark, allListed: true, options: `
 		--set-xmark= --set-mark= --and-mark= --or-mark= --xor-mark=`},
-	{name: "CONNMARK", target: (*moduleReader).targetConnmark, closed: true, options: `
+	{name: "CONNMARK", target: (*moduleReader).targetConnmark, allListed: true, options: `
 		--set-xmark= --set-mark= --and-mark= --or-mark= --xor-mark= --save-mark --restore-mark
 		--nfmask= --ctmask= --mask= --left-shift-mark= --right-shift-mark=`},
-	{name: "CT", target: (*moduleReader).targetCT, closed: true, options: `
+	{name: "CT", target: (*moduleReader).targetCT, allListed: true, options: `
 		--zone= --zone-orig= --zone-reply= --notrack --helper= --timeout= --ctevents=
 		--expevents=`},
-	{name: "NOTRACK", target: targetNotrack, closed: true},
-	{name: "TRACE", target: (*moduleReader).targetWithoutEffect, closed: true},
-	{name: "REJECT", target: (*moduleReader).targetReject, closed: true, options: `
+	{name: "NOTRACK", target: targetNotrack, allListed: true},
+	{name: "TRACE", target: (*moduleReader).targetWithoutEffect, allListed: true},
+	{name: "REJECT", target: (*moduleReader).targetReject, allListed: true, options: `
 		--reject-with=`},
-	{name: "TPROXY", target: (*moduleReader).targetTProxy, closed: true, options: `
+	{name: "TPROXY", target: (*moduleReader).targetTProxy, allListed: true, options: `
 		--on-port= --on-ip= --tproxy-mark=`},
-	{name: "REDIRECT", target: (*moduleReader).targetRedirect, closed: true, options: `
+	{name: "REDIRECT", target: (*moduleReader).targetRedirect, allListed: true, options: `
 		--to-ports= --random --random-fully`},
-	{name: "DNAT", target: (*moduleReader).targetDNAT, closed: true, options: `
+	{name: "DNAT", target: (*moduleReader).targetDNAT, allListed: true, options: `
 		--to-destination= --random --persistent`},
 	{name: "LOG", target: (*moduleReader).targetWithoutEffect, options: `
 		--log-level= --log-prefix= --log-tcp-sequence --log-tcp-options --log-ip-options

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // This file parses targets that the model does not represent. Package xt returns the same text for
@@ -70,9 +71,9 @@ func (r *moduleReader) setConntrackText() {
 			}
 			c.Zone = uint16(n)
 		case "--ctevents":
-			c.Events, valid = eventBits(value, xt.ConntrackEvents[:])
+			c.Events, valid = nameBits(value, xt.ConntrackEvents[:])
 		case "--expevents":
-			c.ExpectationEvents, valid = eventBits(value, xt.ExpectationEvents[:])
+			c.ExpectationEvents, valid = nameBits(value, xt.ExpectationEvents[:])
 		case "--helper":
 			c.Helper, valid = value, len(value) < 16
 		case "--timeout":
@@ -88,8 +89,8 @@ func (r *moduleReader) setConntrackText() {
 	}
 }
 
-// eventBits parses a list of events, and returns a bit for each event.
-func eventBits(text string, names []string) (bits uint32, ok bool) {
+// nameBits parses names separated by commas, and returns a bit for each name: bit i for names[i].
+func nameBits(text string, names []string) (bits uint32, ok bool) {
 	for name := range strings.SplitSeq(text, ",") {
 		i := slices.Index(names, name)
 		if i < 0 {
@@ -98,4 +99,20 @@ func eventBits(text string, names []string) (bits uint32, ok bool) {
 		bits |= 1 << i
 	}
 	return bits, true
+}
+
+// targetSet parses the target SET. With --map-set, the effect remains AnyEffect, because the
+// element of the set determines mark, priority and queue of the packet.
+func (r *moduleReader) targetSet() rules.Action {
+	r.isUnknown, r.state = true, xt.StateOfSets
+	if r.option("--map-set") == nil {
+		r.effect = rules.Writes
+	}
+	return nil
+}
+
+// targetRateest parses the target RATEEST, which measures a rate.
+func (r *moduleReader) targetRateest() rules.Action {
+	r.isUnknown, r.effect, r.state = true, rules.Writes, xt.StateOfRates
+	return nil
 }
