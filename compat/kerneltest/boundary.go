@@ -8,8 +8,8 @@ import (
 
 // BoundaryPackets returns at most count packets at the boundaries of the classes into which the
 // rulesets divide packets. It draws a packet for one rule after the other, in a random order of the
-// rules. The fields of the packet are at or next to an end of the ranges that the rule matches, and
-// the packet usually also matches the jumps that lead to the rule's chain. No packet affects the
+// rules. The fields of the packet are at or next to an end of the ranges that the rule matches. The
+// packet usually also matches the jumps that lead to the rule's chain. No packet affects the
 // connection of another packet. There may be no packet for some rules, because the network cannot
 // send every packet.
 func (g *Generator) BoundaryPackets(

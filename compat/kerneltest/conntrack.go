@@ -83,8 +83,8 @@ type entry struct {
 	mark            uint32
 }
 
-// Zones contains the conntrack zones in which the network creates each connection, so that the
-// packets of the connection have the same state in each zone to which a rule may assign them.
+// Zones contains the conntrack zones in which the network creates each connection. The packets of a
+// connection therefore have the same state in each zone to which a rule may assign them.
 var Zones = []uint16{0, 1, 5, 65535}
 
 // createConnection creates the connection in all zones.

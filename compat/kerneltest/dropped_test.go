@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestStatesAfterDroppedPackets verifies the fact ConntrackSeesDropped: a dropped packet changes
-// the state of its connection only if a chain after conntrack drops it, and a dropped first packet
+// TestStatesAfterDroppedPackets verifies the fact ConntrackSeesDropped. A dropped packet changes
+// the state of its connection only if a chain after conntrack drops it. A dropped first packet
 // begins a connection only if a chain after postrouting drops it. If two rulesets drop the same
 // packets in different chains, and a rule reads the state, no decision may say that the rulesets
 // are equivalent.

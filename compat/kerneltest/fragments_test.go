@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRulesMatchFragmentsUnlessTheKernelReassembles verifies that rules match fragments in three
-// cases only: nothing makes the kernel reassemble packets, the chain runs before the reassembly at
-// priority -400, or the packet was sent untracked over lo. Package diff predicts this.
+// TestRulesMatchFragmentsUnlessTheKernelReassembles verifies that rules match fragments only if
+// nothing makes the kernel reassemble packets, if the chain runs before the reassembly at priority
+// -400, or if the packet was sent untracked over lo. Package diff predicts this.
 func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 	const (
 		port    = "tcp dport 80 counter\n"

@@ -76,7 +76,7 @@ type nftGenerator struct {
 	jumps       []string // the chains to which rules may jump
 }
 
-func (d *nftGenerator) isNAT() bool { return strings.HasPrefix(d.typeAndHook, "nat ") }
+func (d *nftGenerator) isNAT() bool        { return strings.HasPrefix(d.typeAndHook, "nat ") }
 func (d *nftGenerator) isPrerouting() bool { return strings.HasSuffix(d.typeAndHook, " prerouting") }
 
 func (d *nftGenerator) isPostrouting() bool {

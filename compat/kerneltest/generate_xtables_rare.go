@@ -80,9 +80,9 @@ func needsEarlierOption(term string) bool {
 
 // Matches and targets with rarely used options, by the protocol, family or table that they need.
 var (
-	// The match devgroup is omitted: Linux 6.18 accepts --src-group in a chain of iptables-nft to
-	// which OUTPUT jumps. devgroup_mt (net/netfilter/xt_devgroup.c) then reads the group of the
-	// incoming interface, which is a nil pointer, and the kernel kills the sending process.
+	// The list omits the match devgroup. Linux 6.18 accepts --src-group in a chain of iptables-nft
+	// to which OUTPUT jumps. devgroup_mt (net/netfilter/xt_devgroup.c) then dereferences a nil
+	// pointer, because there is no incoming interface, and the kernel kills the sending process.
 	rareXTMatches = []string{
 		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100",
 		"-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",
@@ -146,8 +146,8 @@ func (d xtablesGenerator) rareMatch(protocol string) string {
 	return draw(d.Generator, list...)
 }
 
-// rareTarget draws a target with rarely used options, for xtablesGenerator.target, and the protocol that the
-// target needs.
+// rareTarget draws a target with rarely used options, for xtablesGenerator.target, and the protocol
+// that the target needs.
 func (d xtablesGenerator) rareTarget() (target, protocol string) {
 	g := d.Generator
 	switch {

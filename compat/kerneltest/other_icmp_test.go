@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRulesMatchICMPOfTheOtherFamily verifies that a rule of a table ip6 matches the types of ICMP,
-// that a rule of a table ip matches the types of ICMPv6, and that decisions consider this.
+// TestRulesMatchICMPOfTheOtherFamily verifies that a table ip6 can match ICMP messages, that a
+// table ip can match ICMPv6 messages, and that decisions consider this.
 func TestRulesMatchICMPOfTheOtherFamily(t *testing.T) {
 	const hook = "type filter hook output priority 0;\n"
 	for _, tc := range []struct {

@@ -49,9 +49,9 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 	}
 }
 
-// TestLaterPacketsHaveTheTranslatedSource verifies that NAT translates the source of later packets
-// of a connection before the chains after its priority (NATMappingPersists), and that package
-// diff does not assume the original source in these chains.
+// TestLaterPacketsHaveTheTranslatedSource verifies that chains after the priority of NAT see the
+// translated source of later packets of a connection (NATMappingPersists), and that package diff
+// does not assume the original source in these chains.
 func TestLaterPacketsHaveTheTranslatedSource(t *testing.T) {
 	const reads = "ip saddr 127.0.0.5 meta l4proto udp counter meta mark set 7\n"
 	rulesAt := func(priority string) string {

@@ -72,8 +72,8 @@ func TestOrderAtTheConfirmationFollowsRegistration(t *testing.T) {
 }
 
 // TestOrderAtNATsPriorityFollowsRegistration verifies that a chain at NAT's priority runs before
-// the NAT chains if it was registered after the first of them, and otherwise after them, and that
-// the model, with this order, predicts the rule that matches.
+// the NAT chains if it was registered after the first of them, and otherwise after them. With this
+// order, the model predicts the rule that matches.
 func TestOrderAtNATsPriorityFollowsRegistration(t *testing.T) {
 	const (
 		reads = "table ip a {\nchain c {\ntype filter hook output priority -100;\n" +

@@ -42,9 +42,10 @@ func tcpPacket(flags rules.TCPFlags, sequence uint32) []byte {
 	return append(ip, tcp...)
 }
 
-// TestInvalidPacketIsTrackedAgain verifies that conntrack runs again for a packet that is invalid
-// at output when it arrives on lo: in another zone the packet begins a connection, and NAT is
-// decided. It verifies that the model reports the outcome of such a packet as undecided.
+// TestInvalidPacketIsTrackedAgain verifies that conntrack runs again when a packet that is invalid
+// at output arrives on lo. In another zone, the packet then begins a connection, and NAT may
+// translate it. The test also verifies that the model reports the outcome of such a packet as
+// undecided.
 func TestInvalidPacketIsTrackedAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name, zoneIn string

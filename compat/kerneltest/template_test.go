@@ -10,9 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestNFTTemplateIsShared verifies that a mark that xtables writes to the template of nft's zones
-// is visible to packets of another namespace, and that no decision relies on the value of this
-// mark.
+// TestNFTTemplateIsShared verifies that packets of another namespace see a mark that xtables has
+// written to the template of nft's zones, and that no decision relies on the value of this mark.
 func TestNFTTemplateIsShared(t *testing.T) {
 	zone := chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"})
 	writes, reads := network(t), network(t)

@@ -31,9 +31,9 @@ type compiler struct {
 	computations int
 	// lacksRegisters is set if the statement needs more registers than the kernel has.
 	lacksRegisters bool
-	// omittedFamily is the family, ip or ip6, to which the rule may be limited by a condition that
-	// nft does not list. isOtherFamily reports whether the compiler translates the rule for the
-	// packets of the other family.
+	// omittedFamily is the family, ip or ip6, to which a condition that nft does not list may limit
+	// the rule. isOtherFamily is set if the compiler translates the rule for packets of the other
+	// family.
 	omittedFamily string
 	isOtherFamily bool
 }

@@ -66,9 +66,9 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 	}}, true
 }
 
-// shiftedField translates a shift of a number of 4 bytes in host byte order by a constant, or the
-// shift that turns a part of a byte into a number (see unpacked). Other shifts are not supported:
-// nft converts numbers of several bytes to host byte order before it shifts them.
+// shiftedField translates a shift by a constant. It supports numbers of 4 bytes in host byte order,
+// and the shift that turns a part of a byte into a number (see unpacked). It does not support other
+// shifts, because nft converts numbers of several bytes to host byte order before it shifts them.
 func (c *compiler) shiftedField(operator string, body json.RawMessage) (field, bool) {
 	var operands []json.RawMessage
 	if json.Unmarshal(body, &operands) != nil || len(operands) != 2 {

@@ -19,8 +19,8 @@ type datatype struct {
 	isPair bool
 	// isFlags reports whether a comparison without an operator matches any of the bits.
 	isFlags bool
-	// bits and shift describe a field that is a part of its bytes: the number of its bits, and the
-	// number of bits below it. bits is 0 for other fields.
+	// bits and shift describe a field that does not fill its bytes: the number of its bits, and the
+	// number of lower bits. bits is 0 for other fields.
 	bits, shift int
 	// parse returns the number that a name stands for. It is nil if values have no names.
 	parse func(name string) (uint64, bool)
@@ -75,8 +75,8 @@ var (
 	eventType     = datatype{size: 4, isHostOrder: true, isFlags: true, parse: parseEvent}
 )
 
-// The types of fields that are a part of their bytes. dscpType is the type of a class of
-// differentiated services, and ecnType of a code point of explicit congestion notification.
+// The types of fields that do not fill their bytes. dscpType is a class of differentiated services,
+// and ecnType a code point of explicit congestion notification.
 var (
 	highNibbleType = datatype{size: 1, bits: 4, shift: 4}
 	lowNibbleType  = datatype{size: 1, bits: 4}

@@ -66,9 +66,9 @@ func optionField(body json.RawMessage) (field, bool) {
 	})
 }
 
-// needOption records that the statement reads an option of TCP. Before such a statement nft omits a
-// condition on the protocol, even if it also limits the family, such as "ip protocol tcp", or does
-// not match packets with extension headers, such as "ip6 nexthdr tcp".
+// needOption records that the statement reads an option of TCP. Before such a statement nft omits
+// every condition on the protocol. This includes "ip protocol tcp", which also limits the family,
+// and "ip6 nexthdr tcp", which does not match packets with extension headers.
 func (c *compiler) needOption() {
 	if c.network != "ip" {
 		c.mayOmit("ip protocol or ip6 nexthdr")

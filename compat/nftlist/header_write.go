@@ -9,8 +9,9 @@ import (
 )
 
 // A writableField describes how nft sets a field of the network header. nft loads the bytes that
-// contain the field, unless the field fills them, changes the bits of the field, and writes the
-// bytes. In IPv4 these are complete 16-bit words, for which the kernel updates the checksum.
+// contain the field, changes the bits of the field, and writes the bytes. It does not load bytes
+// that the field fills. In IPv4 the bytes are complete 16-bit words, for which the kernel updates
+// the checksum.
 type writableField struct {
 	datatype
 	offset, length uint32 // of the bytes

@@ -235,9 +235,9 @@ func flagsOf(flags json.RawMessage) []string {
 	return []string{string(flags)}
 }
 
-// addUnmodeledChain adds a chain of a table that is not dormant to UnmodeledChains if it may affect
-// packets: if it is a base chain, and has rules or the policy drop. It records the sets that the
-// rules may change.
+// addUnmodeledChain adds a chain to UnmodeledChains if it may affect packets: a base chain with
+// rules or with the policy drop. The table must not be dormant. addUnmodeledChain also records the
+// sets that the rules may change.
 func (in *reader) addUnmodeledChain(l *Listing, c chainObject) {
 	list := in.rules[objectID{c.Family, c.Table, c.Name}]
 	if c.Hook == nil || len(list) == 0 && c.Policy != "drop" {

@@ -7,9 +7,9 @@ import (
 	"runtime/debug"
 )
 
-// maxSize is the maximum size of a listing in bytes. If the Go runtime has a limit of memory
+// maxSize is the maximum size of a listing in bytes. If the Go runtime has a memory limit
 // (GOMEMLIMIT), as in the container of the node agent, maxAmplification times the size must be
-// below the limit: reading a text of one million elements takes 270 times its size, and a text of
+// below the limit. Reading a text of one million elements takes 270 times its size, and a text of
 // typical rules takes 70 times its size.
 const (
 	maxSize          = 64 << 20

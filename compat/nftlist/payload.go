@@ -194,9 +194,9 @@ func (c *compiler) needHeader(protocol string) bool {
 	return *c.transport == number
 }
 
-// needControlNetwork adds the condition that the network protocol of the packet is the one of a
-// protocol of control messages, unless the table or an earlier statement implies the network
-// protocol. nft accepts icmpv6 after ip, and icmp after ip6.
+// needControlNetwork adds the condition that the packet has the network protocol of icmp or icmpv6,
+// unless the table or an earlier statement implies a network protocol. Unlike needNetwork, it
+// accepts a different one: nft accepts icmpv6 after ip, and icmp after ip6.
 func (c *compiler) needControlNetwork(protocol string) {
 	if c.network == "" && !c.isOtherFamily {
 		c.needNetwork(protocol)

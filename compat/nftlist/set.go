@@ -37,11 +37,10 @@ func newSetBuilder(in *reader, id objectID) *setBuilder {
 	}
 }
 
-// get returns a set or, if isMap is set, a map. It builds the set, unless the set is named and a
-// rule has already used it. e contains the name or the elements of the set. values are the types of
-// the values of a map, and empty for a verdict map. get returns false if there is no such set, if
-// the elements of an anonymous set cannot be encoded, or if another rule uses the set with other
-// types.
+// get returns a set or, if isMap is set, a map. e contains the name or the elements of the set.
+// values are the types of the values of a map, and empty for a verdict map. get builds a named set
+// when a rule uses it for the first time. It returns false if there is no such set, if the elements
+// of an anonymous set cannot be encoded, or if another rule uses the set with other types.
 func (b *setBuilder) get(
 	e json.RawMessage, fields []field, values []datatype, isMap bool,
 ) (*nft.Set, bool) {

@@ -18,9 +18,9 @@ func parseOperand(c *cursor) json.RawMessage {
 	return encode(map[string]any{"concat": parts})
 }
 
-// parsePart reads a property of packets or a computation, and bitwise operations on it. It does not
-// parse an operation whose operator binds tighter than the operator before it, such as a | b & c,
-// which nft lists in parentheses or without the constant operation.
+// parsePart reads a property of packets or a computation, and bitwise operations on it. It rejects
+// an operator that binds tighter than the operator before it, as in a | b & c. nft never lists such
+// an expression: it adds parentheses, or evaluates the constant operation.
 func parsePart(c *cursor) json.RawMessage {
 	var value json.RawMessage
 	if c.peek(0).opensParenthesis() {

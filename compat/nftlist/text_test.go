@@ -399,9 +399,9 @@ func TestTableFlagsThatAreUnknown(t *testing.T) {
 	}
 }
 
-// TestValuesThatNFTDoesNotList verifies that comparisons that nft never lists are unknown: with
-// addresses of the other family, with octal numbers, which nft reads from scripts, and with
-// operators that are not evaluated from left to right.
+// TestValuesThatNFTDoesNotList verifies that comparisons that nft never lists are unknown. They
+// have addresses of the other family, octal numbers, which nft reads from scripts, or operators
+// that are not evaluated from left to right.
 func TestValuesThatNFTDoesNotList(t *testing.T) {
 	for _, match := range []string{
 		"ip saddr fd00::1", "ip6 daddr 10.0.0.1", "ip saddr != fd00::1", "ip saddr { fd00::1 }",

@@ -100,10 +100,10 @@ func syntaxErrorAt(file string, e *logEntry, want string) *SyntaxError {
 	}
 }
 
-// isTruncated reports whether the log lacks some tables of the entry, because the log ends within
-// the entry, or because another program has written to the log. tables are the tables that the
-// entry contains. Every run adds rules of IPv4, and rules of IPv6 if it captures IPv6. The final
-// state contains all tables of the input. A run that fails or removes rules may leave no table.
+// isTruncated reports whether the log lacks some tables of the entry: the log ends within the
+// entry, or another program has written to the log. tables are the tables that the entry contains.
+// Every run adds rules of IPv4, and rules of IPv6 if it captures IPv6. The final state contains all
+// tables of the input. A run that fails or removes rules may leave no table.
 func (r *istioRun) isTruncated(family rules.Family, entry *logEntry, tables []rules.Table) bool {
 	if r.failure() != "" || r.configValue("CLEANUP_ONLY") == "true" {
 		return false

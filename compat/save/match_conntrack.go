@@ -147,21 +147,11 @@ func (p *rulePrinter) addConntrack(m rules.Match) error {
 		p.add("-m", "conntrack")
 		p.addOption(m.Not, "--ctstate", strings.ToUpper(m.States.String()))
 	case rules.MatchStatus:
-		var names []string
-		rest := m.Status
-		for _, n := range statusBits {
-			if bits := rules.Status(n.bits); bits != 0 && rest&bits != 0 {
-				names, rest = append(names, n.name), rest&^bits
-			}
-		}
-		if rest != 0 {
+		if m.Status&^xt.NamedStatus != 0 {
 			return fmt.Errorf("%s: iptables matches snat and dnat as states, not as status bits", m)
 		}
-		if m.Status == 0 {
-			names = []string{"NONE"}
-		}
 		p.add("-m", "conntrack")
-		p.addOption(m.Not, "--ctstatus", strings.Join(names, ","))
+		p.addOption(m.Not, "--ctstatus", xt.StatusText(m.Status))
 	case rules.MatchDirection:
 		direction := map[bool]string{false: "ORIGINAL", true: "REPLY"}[m.Reply]
 		p.add("-m", "conntrack", "--ctdir", direction)

@@ -14,9 +14,9 @@ import (
 // loads the text, and [Parse] returns the same tables if they have all built-in chains. Print omits
 // parts that have no effect: names of sets, line numbers, and matches of all ports.
 //
-// Each rule must be expressible in xtables: at most one match of the protocol and of each
-// interface, with one value in each match (one interface, range of addresses, protocol or range of
-// IDs, or up to fifteen ports), and at most one action in addition to the counter. Otherwise Print
+// Each rule must be expressible in xtables. It may have one match of the protocol and of each
+// interface, and one action in addition to the counter. Each match may have one value: one
+// interface, range of addresses, protocol or range of IDs, or up to fifteen ports. Otherwise Print
 // writes nothing, and returns up to twenty errors, joined. Each error names the table and, for an
 // error of a chain or a rule, also the chain and the rule. Print does not check matches and targets
 // that the kernel allows only at some hooks, such as owner and TPROXY.

@@ -58,9 +58,9 @@ func (r *moduleReader) targetConnmark() rules.Action {
 }
 
 // restoreMark returns the action that copies bits of the connection's mark to the packet's mark.
-// The arguments are the masks of both marks. With the mask 0 for the connection's mark the action
-// is unknown: the target does not change packets without a connection, but a [rules.MixMark] that
-// does not read the connection's mark would change them.
+// The arguments are the masks of both marks. If the mask of the connection's mark is 0, the action
+// is unknown: a [rules.MixMark] that does not read the connection's mark would change packets
+// without a connection, which the target does not change.
 func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	if packet == allBits && connection == allBits {
 		return rules.RestoreMark{}

@@ -106,8 +106,8 @@ func (c *conn) replace(b *blob, oldCount uint32, inUserNamespace bool) ([]byte, 
 	return slices.Clone(counters), err
 }
 
-// addCounters adds the counters of the old table to the new table. oldPositions contains for each
-// entry of the new table the position of its counter in the old table; see positionedEntry.
+// addCounters adds the counters of the old table to the new table. For each entry of the new table,
+// oldPositions contains the position of its counter in the old table; see positionedEntry.
 func (c *conn) addCounters(oldPositions []int, counters []byte) error {
 	buf := c.newBuffer(addCountersSize + countersSize*len(oldPositions))
 	byteOrder.PutUint32(buf[nameSize:], uint32(len(oldPositions)))
@@ -120,9 +120,9 @@ func (c *conn) addCounters(oldPositions []int, counters []byte) error {
 	return c.set(optionAddCounters, buf)
 }
 
-// mustEnterUserNamespace reports whether the kernel accepts the table only from a process in the
-// user namespace that owns the network namespace of the thread, and this process is in another user
-// namespace.
+// mustEnterUserNamespace reports whether a process in another user namespace must write the table:
+// the kernel accepts a table with an owner match only from a process in the user namespace that
+// owns the network namespace of the thread.
 func (t *Table) mustEnterUserNamespace() bool { return t.hasMatch("owner") && !ownsNetworkNamespace() }
 
 // hasMatch reports whether any rule has the match.

@@ -1,6 +1,7 @@
 package xt
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"net"
@@ -53,7 +54,8 @@ type Conntrack struct {
 	Fields, Not ConntrackField
 	// Numbers contains the first and the last value of each field with a number, indexed by the
 	// bit number of the field. Both are the same for a single value, and for the state and the
-	// status, whose values are bit masks of the kernel.
+	// status, whose values are bit masks of the kernel. The values of other fields than Fields have
+	// no meaning.
 	Numbers [len(conntrackOptions)][2]uint32
 	// Prefixes contains the prefixes of the four addresses, in the order of their fields.
 	Prefixes [4]netip.Prefix
@@ -78,46 +80,33 @@ func (c *Conntrack) SetNumbers(f ConntrackField, first, last uint32) {
 	c.Numbers[bits.TrailingZeros16(uint16(f))] = [2]uint32{first, last}
 }
 
-// stateNames contains the names of the kernel's state bits, and statusNames the names of its status
-// bits, in the order in which iptables-save prints them (libxt_conntrack.c).
-var (
-	stateNames = []bitName{
-		{1 << 0, "INVALID"},
-		{1 << 3, "NEW"},
-		{1 << 2, "RELATED"},
-		{1 << 1, "ESTABLISHED"},
-		{1 << 8, "UNTRACKED"},
-		{1 << 6, "SNAT"},
-		{1 << 7, "DNAT"},
-	}
-	statusNames = []bitName{
-		{uint32(rules.StatusExpected), "EXPECTED"},
-		{uint32(rules.StatusSeenReply), "SEEN_REPLY"},
-		{uint32(rules.StatusAssured), "ASSURED"},
-		{uint32(rules.StatusConfirmed), "CONFIRMED"},
-	}
-)
-
-// A bitName is the name of a bit in the text of iptables-save.
-type bitName struct {
-	bit  uint32
-	name string
+// namedStates contains the states in the order in which iptables-save prints them
+// (libxt_conntrack.c).
+var namedStates = [...]rules.State{
+	rules.Invalid, rules.New, rules.Related, rules.Established, rules.Untracked, rules.SNAT, rules.DNAT,
 }
 
-// namesOf returns the names of the bits in a mask, separated by commas, or "NONE" if no bit has a
-// name. unnamed contains the bits without a name.
-func namesOf(mask uint32, list []bitName) (names string, unnamed uint32) {
-	var found []string
-	for _, n := range list {
-		if mask&n.bit != 0 {
-			found = append(found, n.name)
-			mask &^= n.bit
+// stateText returns iptables' names of the states of a mask, separated by commas, or "NONE".
+func stateText(mask uint32) string {
+	var names []string
+	for _, s := range namedStates {
+		if mask&uint32(conntrackStates[s]) != 0 {
+			names = append(names, strings.ToUpper(s.String()))
 		}
 	}
-	if found == nil {
-		return "NONE", mask
+	return cmp.Or(strings.Join(names, ","), "NONE")
+}
+
+// NamedStatus contains the status bits that iptables names. It matches the other bits as states.
+const NamedStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
+	rules.StatusConfirmed
+
+// StatusText returns iptables' names of status bits in NamedStatus, separated by commas, or "NONE".
+func StatusText(s rules.Status) string {
+	if s == 0 {
+		return "NONE"
 	}
-	return strings.Join(found, ","), mask
+	return strings.ToUpper(strings.ReplaceAll(s.String(), "-", "_"))
 }
 
 // String returns the text of iptables-save, which identifies the match.
@@ -138,13 +127,10 @@ func (c *Conntrack) String() string {
 		switch {
 		case f&addressFields != 0:
 			b.WriteString(prefixText(c.Prefixes[i-firstAddress]))
-		case f == ConntrackState || f == ConntrackStatus:
-			list := stateNames
-			if f == ConntrackStatus {
-				list = statusNames
-			}
-			names, _ := namesOf(numbers[0], list)
-			b.WriteString(names)
+		case f == ConntrackState:
+			b.WriteString(stateText(numbers[0]))
+		case f == ConntrackStatus:
+			b.WriteString(StatusText(rules.Status(numbers[0])))
 		case numbers[0] == numbers[1]:
 			fmt.Fprint(&b, numbers[0])
 		default:
@@ -208,25 +194,19 @@ func conntrackText(family rules.Family, x Extension) (string, bool) {
 		}
 		c.Prefixes[i] = netip.PrefixFrom(decodeAddr(family, field[:addrSize]), ones).Masked()
 	}
-	set := func(f ConntrackField, first, last uint32) {
-		if c.Fields&f != 0 {
-			c.SetNumbers(f, first, last)
-		}
-	}
-	state := uint32(native.Uint16(data[conntrackMaskOffset:]))
-	status := uint32(native.Uint16(data[conntrackMaskOffset+2:]))
-	_, otherStates := namesOf(state, stateNames)
-	_, otherStatus := namesOf(status, statusNames)
-	if c.Fields&ConntrackState != 0 && otherStates != 0 ||
-		c.Fields&ConntrackStatus != 0 && otherStatus != 0 {
+	state := native.Uint16(data[conntrackMaskOffset:])
+	status := native.Uint16(data[conntrackMaskOffset+2:])
+	_, areStatesNamed := statesOf(state, conntrackStates[:])
+	if c.Fields&ConntrackState != 0 && !areStatesNamed ||
+		c.Fields&ConntrackStatus != 0 && status&^uint16(NamedStatus) != 0 {
 		return "", false
 	}
-	set(ConntrackState, state, state)
-	set(ConntrackStatus, status, status)
-	set(ConntrackExpires, native.Uint32(data[conntrackExpiresOffset:]),
+	c.SetNumbers(ConntrackState, uint32(state), uint32(state))
+	c.SetNumbers(ConntrackStatus, uint32(status), uint32(status))
+	c.SetNumbers(ConntrackExpires, native.Uint32(data[conntrackExpiresOffset:]),
 		native.Uint32(data[conntrackExpiresOffset+4:]))
 	protocol := uint32(native.Uint16(data[conntrackProtocolOffset:]))
-	set(ConntrackProtocol, protocol, protocol)
+	c.SetNumbers(ConntrackProtocol, protocol, protocol)
 	for i := range 4 {
 		first, last := data[conntrackPortOffset+2*i:], data[conntrackPortOffset+2*i:]
 		number := native.Uint16
@@ -235,7 +215,7 @@ func conntrackText(family rules.Family, x Extension) (string, bool) {
 		} else {
 			last = data[conntrackLastPortOffset+2*i:]
 		}
-		set(1<<(firstPort+i), uint32(number(first)), uint32(number(last)))
+		c.SetNumbers(1<<(firstPort+i), uint32(number(first)), uint32(number(last)))
 	}
 	return c.String(), true
 }

@@ -6,15 +6,15 @@ import "github.com/sluice-mesh/sluice/rules"
 // matches of net/netfilter, net/ipv4/netfilter and net/ipv6/netfilter of Linux 6.18 only read the
 // packet or keep their own history. The effect of every other match is [rules.AnyEffect].
 //
-// The caller must consider the options of the match, because some options change the effect:
-// --restore-skmark of socket writes the mark of the packet, --set of connlabel writes the labels of
-// the packet's connection, and --set, --update, --remove and --reap of recent write the list. A
+// The caller must consider the options of the match, because some options change the effect.
+// --restore-skmark of socket writes the mark of the packet. --set of connlabel writes the labels of
+// the packet's connection. --set, --update, --remove and --reap of recent write the list. A
 // statistic match with certain options matches all packets or none.
 //
 // The effect of cluster is [rules.AnyEffect], because cluster changes the type of a link-layer
 // multicast packet to host (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota,
-// and set can compare counters that it increases. bpf has the effect [rules.Reads] and not
-// [rules.ReadsVarying], because a program can use random numbers, but need not. MatchEffect ignores
+// and set can compare counters that it increases. The effect of bpf is [rules.Reads], although a
+// program can use random numbers. MatchEffect ignores
 // that a match drops a malformed packet, or a packet for which the kernel has no memory
 // (par->hotdrop).
 func MatchEffect(name string) rules.Effect {

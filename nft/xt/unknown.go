@@ -46,8 +46,8 @@ func userSize(x Extension) int {
 }
 
 // identity returns the bytes that identify an extension: the structure without trailing zeros,
-// which may be padding. If the behavior of the extension depends on an object that is not read, it
-// returns rules.NoData, which equals nothing.
+// which may be padding. If the behavior of the extension depends on an object that is not read,
+// identity returns rules.NoData, which equals nothing.
 func identity(x Extension) string {
 	if dependsOnExternalObject(x) {
 		return rules.NoData
@@ -60,8 +60,8 @@ func identity(x Extension) string {
 // contains the program itself. In other modes it only refers to a program.
 const bpfBytecode = 0
 
-// dependsOnExternalObject reports whether the behavior of an extension depends on an object that is
-// not read, and that may change under the same name or number: a set or a program.
+// dependsOnExternalObject reports whether the behavior of an extension depends on a set or a
+// program that is not read. Such an object may change under the same name or number.
 func dependsOnExternalObject(x Extension) bool {
 	switch x.Name {
 	case "set", "SET":
