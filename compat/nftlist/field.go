@@ -242,10 +242,10 @@ func decodeFib(
 	fib := expr.Fib{
 		ResultOIF: object.Result == "oif", ResultOIFNAME: object.Result == "oifname",
 		ResultADDRTYPE: object.Result == "type",
+		FlagSADDR:      object.Flags.has("saddr"), FlagDADDR: object.Flags.has("daddr"),
+		FlagMARK: object.Flags.has("mark"), FlagIIF: object.Flags.has("iif"),
+		FlagOIF: object.Flags.has("oif"),
 	}
-	fib.FlagSADDR, fib.FlagDADDR = object.Flags.has("saddr"), object.Flags.has("daddr")
-	fib.FlagMARK, fib.FlagIIF = object.Flags.has("mark"), object.Flags.has("iif")
-	fib.FlagOIF = object.Flags.has("oif")
 	return func(reg uint32, _ int) expr.Any {
 		loaded := fib
 		loaded.Register = reg

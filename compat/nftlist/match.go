@@ -103,16 +103,11 @@ func (c *compiler) compare(f field, op string, right json.RawMessage, isMasked b
 		return (isMasked || !isList) && c.equal(f, expr.CmpOpEq, right)
 	case "!=":
 		return (isMasked || !isList) && c.equal(f, expr.CmpOpNeq, right)
-	case "<":
-		return c.compareOrder(f, expr.CmpOpLt, right)
-	case "<=":
-		return c.compareOrder(f, expr.CmpOpLte, right)
-	case ">":
-		return c.compareOrder(f, expr.CmpOpGt, right)
-	case ">=":
-		return c.compareOrder(f, expr.CmpOpGte, right)
 	}
-	return false
+	order, ok := map[string]expr.CmpOp{
+		"<": expr.CmpOpLt, "<=": expr.CmpOpLte, ">": expr.CmpOpGt, ">=": expr.CmpOpGte,
+	}[op]
+	return ok && c.compareOrder(f, order, right)
 }
 
 // anyFlag adds the condition that any of the flags, or none of them, is set.

@@ -98,36 +98,19 @@ var icmpv6Names = []icmpName{
 	{"redirect", 137, 0, 0xff},
 }
 
-// matchICMP parses the match icmp.
+// matchICMP parses the match icmp or icmp6. It returns no match if all types and codes match.
 func (r *moduleReader) matchICMP() []rules.Match {
-	r.requireProtocol(rules.ICMP)
-	if r.family != rules.IPv4 {
-		r.fail(r.flag, "a match of ip6tables, such as icmp6")
+	option, names, m := "--icmp-type", icmpNames, rules.MatchICMP{}
+	protocol, family, wrongFamily := rules.ICMP, rules.IPv4, "a match of ip6tables, such as icmp6"
+	if r.kernelName == "icmp6" {
+		option, names, m.V6 = "--icmpv6-type", icmpv6Names, true
+		protocol, family, wrongFamily = rules.ICMPv6, rules.IPv6, "a match of iptables, such as icmp"
 	}
-	return r.icmpOption("--icmp-type", rules.MatchICMP{}, icmpNames)
-}
-
-// matchICMPv6 parses the match icmp6.
-func (r *moduleReader) matchICMPv6() []rules.Match {
-	r.requireProtocol(rules.ICMPv6)
-	if r.family != rules.IPv6 {
-		r.fail(r.flag, "a match of iptables, such as icmp")
+	r.requireProtocol(protocol)
+	if r.family != family {
+		r.fail(r.flag, "%s", wrongFamily)
 	}
-	return r.icmpOption("--icmpv6-type", rules.MatchICMP{V6: true}, icmpv6Names)
-}
-
-// anyICMP is the number with which the kernel matches any ICMP type of IPv4 (icmp_type_code_match
-// in net/netfilter/xt_tcpudp.c; in older kernels in net/ipv4/netfilter/ip_tables.c).
-const anyICMP = 255
-
-// allCodes contains all codes of all types.
-var allCodes = rules.Range[uint16]{Last: 1<<16 - 1}
-
-// icmpOption parses the option with the name. The value of the option is a type with an optional
-// code. m is the match without its values. icmpOption returns no match if all types and codes
-// match.
-func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpName) []rules.Match {
-	o := r.requiredOption(name)
+	o := r.requiredOption(option)
 	if o == nil {
 		return nil
 	}
@@ -146,6 +129,13 @@ func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpNa
 	m.Values = []rules.Range[uint16]{values}
 	return []rules.Match{m}
 }
+
+// anyICMP is the number with which the kernel matches any ICMP type of IPv4 (icmp_type_code_match
+// in net/netfilter/xt_tcpudp.c; in older kernels in net/ipv4/netfilter/ip_tables.c).
+const anyICMP = 255
+
+// allCodes contains all codes of all types.
+var allCodes = rules.Range[uint16]{Last: 1<<16 - 1}
 
 // icmpValues parses a name, or the number of a type with an optional code or range of codes.
 // iptables-save prints only the first code of a range. A name may be abbreviated if the

@@ -39,7 +39,7 @@ var matchList = [...]extension{
 	{name: "rpfilter", match: (*moduleReader).matchRPFilter, allListed: true, options: `
 		--loose --validmark --accept-local --invert`},
 	{name: "icmp", match: (*moduleReader).matchICMP, allListed: true, options: "--icmp-type="},
-	{name: "icmp6", match: (*moduleReader).matchICMPv6, allListed: true, options: "--icmpv6-type="},
+	{name: "icmp6", match: (*moduleReader).matchICMP, allListed: true, options: "--icmpv6-type="},
 	{name: "recent", text: (*moduleReader).recentText, options: `
 		--set --rcheck --update --remove --reap --rttl --rsource --rdest --seconds= --hitcount=
 		--name= --mask=`},

@@ -14,9 +14,8 @@ import "github.com/sluice-mesh/sluice/rules"
 // The effect of cluster is [rules.AnyEffect], because cluster changes the type of a link-layer
 // multicast packet to host (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota,
 // and set can compare counters that it increases. The effect of bpf is [rules.Reads], although a
-// program can use random numbers. MatchEffect ignores
-// that a match drops a malformed packet, or a packet for which the kernel has no memory
-// (par->hotdrop).
+// program can use random numbers. MatchEffect ignores that a match drops a malformed packet, or a
+// packet for which the kernel has no memory (par->hotdrop).
 func MatchEffect(name string) rules.Effect {
 	switch name {
 	case "addrtype", "ah", "bpf", "cgroup", "comment", "connbytes", "connlabel", "connmark",
