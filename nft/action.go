@@ -30,7 +30,7 @@ func (x *expressions) addAction(a rules.Action) error {
 		x.addImmediate(portBytes(a.Port))
 		x.addRedirect()
 	case rules.SNATTo:
-		x.addImmediate(addrBytes(a.Addr))
+		x.addImmediate(a.Addr.AsSlice())
 		x.add(&expr.NAT{
 			Type: expr.NATTypeSourceNAT, Family: uint32(nfproto(rules.FamilyOf(a.Addr))),
 			RegAddrMin: register, RegAddrMax: register,

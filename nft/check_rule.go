@@ -35,10 +35,9 @@ func checkRule(r *rules.Rule) error {
 
 // checkMatch returns an error for a match with values that the encoder does not support.
 func checkMatch(m rules.Match) error {
-	values := 1 // the number of values that the match lists
+	values := valueCount(m)
 	switch m := m.(type) {
 	case rules.MatchInterface:
-		values = len(m.Names)
 		for _, n := range m.Names {
 			if len(n.Name) >= interfaceNameLength {
 				return fmt.Errorf("the name is longer than %d bytes", interfaceNameLength-1)
@@ -51,12 +50,6 @@ func checkMatch(m rules.Match) error {
 		if m.Family == rules.Inet {
 			values = 0
 		}
-	case rules.MatchAddr:
-		values = len(m.Ranges)
-	case rules.MatchProtocol:
-		values = len(m.Protocols)
-	case rules.MatchPort:
-		values = len(m.Ports)
 	case rules.MatchState:
 		if m.States.Has(rules.SNAT) || m.States.Has(rules.DNAT) {
 			return errors.New("SNAT and DNAT are not states of nf_tables")
@@ -69,10 +62,11 @@ func checkMatch(m rules.Match) error {
 			return errors.New("it needs the number and the level of the cgroup")
 		}
 	case rules.MatchOwner:
-		values = len(m.IDs)
 		if m.Socketless {
 			return errors.New("nf_tables cannot match packets without a socket")
 		}
+	case rules.MatchMarkRange, rules.MatchICMP, rules.MatchTuple:
+		return nil // the encoder rejects these types
 	}
 	if values == 0 {
 		return errors.New("it needs at least one value")

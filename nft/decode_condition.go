@@ -102,25 +102,23 @@ func (d *ruleDecoder) identityWith(a attributes) string {
 // is not read.
 func (d *ruleDecoder) decodeObjref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
-	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
+	switch kind := a.Number(unix.NFTA_OBJREF_IMM_TYPE); kind {
 	case unix.NFT_OBJECT_COUNTER:
 		d.addNoEffect("counter name "+name, a)
-	case unix.NFT_OBJECT_CT_TIMEOUT: // determines when the connection expires
+	case unix.NFT_OBJECT_CT_TIMEOUT, unix.NFT_OBJECT_SECMARK:
+		state := "meta secmark"
+		if kind == unix.NFT_OBJECT_CT_TIMEOUT { // determines when the connection expires
+			state = "ct timeout"
+		}
 		d.addCondition(rules.Unknown{
-			Text: "ct timeout set " + name, Effect: rules.Writes, Data: rules.NoData,
-			State: "ct timeout",
+			Text: state + " set " + name, Effect: rules.Writes, Data: rules.NoData, State: state,
 		})
-	case unix.NFT_OBJECT_SECMARK:
-		d.addCondition(rules.Unknown{
-			Text: "meta secmark set " + name, Effect: rules.Writes, Data: rules.NoData,
-			State: "meta secmark",
-		})
-	case unix.NFT_OBJECT_QUOTA:
-		d.addUnknown("quota name "+name, rules.ReadsHistory, rules.NoData)
-	case unix.NFT_OBJECT_LIMIT:
-		d.addUnknown("limit name "+name, rules.ReadsHistory, rules.NoData)
-	case unix.NFT_OBJECT_CONNLIMIT:
-		d.addUnknown("ct count name "+name, rules.ReadsHistory, rules.NoData)
+	case unix.NFT_OBJECT_QUOTA, unix.NFT_OBJECT_LIMIT, unix.NFT_OBJECT_CONNLIMIT:
+		condition := map[uint32]string{
+			unix.NFT_OBJECT_QUOTA: "quota", unix.NFT_OBJECT_LIMIT: "limit",
+			unix.NFT_OBJECT_CONNLIMIT: "ct count",
+		}[kind]
+		d.addUnknown(condition+" name "+name, rules.ReadsHistory, rules.NoData)
 	default:
 		return errUnsupported
 	}

@@ -25,7 +25,7 @@ func hostRanges(op operand, keys []keyInterval) ([]rules.Range[uint32], bool) {
 		// The kernel compares byte by byte, which is wrong for intervals in host byte order.
 		return nil, false
 	}
-	return numberRanges(keys, hostNumber)
+	return numberRanges(keys, nlmsg.HostNumber)
 }
 
 // numberRanges decodes intervals of numbers.
@@ -77,7 +77,7 @@ func isLoopback(keys []keyInterval) bool {
 	if len(keys) != 1 {
 		return false
 	}
-	index, ok := hostNumber(keys[0].first)
+	index, ok := nlmsg.HostNumber(keys[0].first)
 	return ok && index == netns.LoopbackIndex && isSingle(keys[0])
 }
 
@@ -178,7 +178,7 @@ func directionKey(keys []keyInterval) (reply, ok bool) {
 func addrTypes(keys []keyInterval) (rules.AddrTypeSet, bool) {
 	var set rules.AddrTypeSet
 	for _, key := range keys {
-		t, ok := hostNumber(key.first)
+		t, ok := nlmsg.HostNumber(key.first)
 		if !ok || !isSingle(key) || t > uint32(rules.ResolvedType) {
 			return 0, false
 		}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -37,7 +38,7 @@ func loadsIndex(name string, a attributes) bool {
 // comparesKnownIndex reports whether an expression compares an index with 0, which is no interface,
 // or with the index of lo.
 func comparesKnownIndex(name string, a attributes) bool {
-	index, ok := hostNumber(constantValue(a, unix.NFTA_CMP_DATA))
+	index, ok := nlmsg.HostNumber(constantValue(a, unix.NFTA_CMP_DATA))
 	return name == "cmp" && ok && (index == 0 || index == netns.LoopbackIndex)
 }
 

@@ -1,6 +1,9 @@
 package nft
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // hasConnection matches packets that belong to a connection. For other packets the kernel ends the
 // rule at a load of the connection's mark. [rules.MixMark] has no effect on other packets, but does
@@ -28,15 +31,15 @@ func maskAndXor(op operand) (mask, xor uint32, ok bool) {
 	if op.mask == nil {
 		return ^uint32(0), 0, op.length == 4 && !op.networkOrder
 	}
-	mask, okMask := hostNumber(op.mask)
-	xor, okXor := hostNumber(op.xor)
+	mask, okMask := nlmsg.HostNumber(op.mask)
+	xor, okXor := nlmsg.HostNumber(op.xor)
 	return mask, xor, okMask && okXor && !op.networkOrder
 }
 
 // setMark adds the action that sets the packet's mark to an operand.
 func (d *ruleDecoder) setMark(op operand) {
 	mask, xor, ok := maskAndXor(op)
-	value, isNumber := hostNumber(op.constant)
+	value, isNumber := nlmsg.HostNumber(op.constant)
 	switch {
 	case op.field == fieldConstant && isNumber:
 		d.addAction(rules.SetMark{Value: value, Mask: ^uint32(0)})
@@ -61,7 +64,7 @@ func (d *ruleDecoder) setMark(op operand) {
 // effect on packets without a connection.
 func (d *ruleDecoder) setConntrackMark(op operand) {
 	mask, xor, ok := maskAndXor(op)
-	value, isNumber := hostNumber(op.constant)
+	value, isNumber := nlmsg.HostNumber(op.constant)
 	switch {
 	case op.field == fieldConstant && isNumber:
 		d.addAction(rules.MixMark{Conntrack: true, Xor: value})

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -21,8 +22,8 @@ func (d *ruleDecoder) maskedMatches(
 	for i := range value { // x & m ^ y = v if x & m = v ^ y
 		value[i] ^= op.xor[i]
 	}
-	number, _ := hostNumber(value)
-	mask, isNumber := hostNumber(op.mask)
+	number, _ := nlmsg.HostNumber(value)
+	mask, isNumber := nlmsg.HostNumber(op.mask)
 	oneMatch := func(m rules.Match) ([]rules.Match, error) { return []rules.Match{m}, nil }
 	switch op.field {
 	case fieldSource, fieldDestination:
@@ -101,7 +102,7 @@ func decodeStates(mask uint32) (rules.StateSet, bool) {
 func singleStates(keys []keyInterval) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for _, key := range keys {
-		bit, ok := hostNumber(key.first)
+		bit, ok := nlmsg.HostNumber(key.first)
 		state, known := decodeStates(bit)
 		if !ok || !known || bits.OnesCount32(bit) != 1 || !isSingle(key) {
 			return 0, false

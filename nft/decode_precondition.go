@@ -62,29 +62,6 @@ func impliesFamily(matches []rules.Match, f rules.Family) bool {
 	})
 }
 
-// valueCount returns the number of values of a match.
-func valueCount(m rules.Match) int {
-	switch m := m.(type) {
-	case rules.MatchAddr:
-		return len(m.Ranges)
-	case rules.MatchInterface:
-		return len(m.Names)
-	case rules.MatchProtocol:
-		return len(m.Protocols)
-	case rules.MatchPort:
-		return len(m.Ports)
-	case rules.MatchOwner:
-		return len(m.IDs)
-	case rules.MatchMarkRange:
-		return len(m.Values)
-	case rules.MatchICMP:
-		return len(m.Values)
-	case rules.MatchTuple:
-		return len(m.Alternatives)
-	}
-	return 1
-}
-
 // matchText returns a text that is equal only for equal matches. It omits the name of a set.
 func matchText(m rules.Match) string {
 	switch m := m.(type) {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -138,7 +139,7 @@ func bitwiseText(name string, a attributes) (string, bool) {
 		}
 		return text, true
 	}
-	bits, ok := hostNumber(constantValue(a, nftaBitwiseData))
+	bits, ok := nlmsg.HostNumber(constantValue(a, nftaBitwiseData))
 	if !ok || a.Number(unix.NFTA_BITWISE_LEN) != 4 {
 		return "", false
 	}

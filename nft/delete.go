@@ -24,21 +24,17 @@ func (e *encoder) deleteChain(c *rules.Chain) {
 	e.end()
 }
 
-// deleteRule deletes a rule of the chain, or all rules if r is nil.
+// deleteRule deletes a rule of the chain. It deletes all rules of the chain if r is nil, and all
+// rules of the table if c is nil too.
 func (e *encoder) deleteRule(c *rules.Chain, r *rules.Rule) {
 	e.beginMessage(unix.NFT_MSG_DELRULE, 0, description{chain: c, rule: r})
 	e.addText(unix.NFTA_RULE_TABLE, e.table.Name)
-	e.addText(unix.NFTA_RULE_CHAIN, c.Name)
+	if c != nil {
+		e.addText(unix.NFTA_RULE_CHAIN, c.Name)
+	}
 	if r != nil {
 		e.addAttr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, uint64(r.Handle)))
 	}
-	e.end()
-}
-
-// deleteRules deletes all rules of the table.
-func (e *encoder) deleteRules() {
-	e.beginMessage(unix.NFT_MSG_DELRULE, 0, description{})
-	e.addText(unix.NFTA_RULE_TABLE, e.table.Name)
 	e.end()
 }
 

@@ -106,17 +106,7 @@ func legacyTable(f HookFunction) string {
 // or "". A module option of raw selects -450. nat has one priority for destination NAT and one for
 // source NAT.
 func legacyTableAt(priority int) string {
-	switch priority {
-	case -450, -300:
-		return "raw"
-	case -150:
-		return "mangle"
-	case -100, 100:
-		return "nat"
-	case 0:
-		return "filter"
-	case 50:
-		return "security"
-	}
-	return ""
+	return map[int]string{
+		-450: "raw", -300: "raw", -150: "mangle", -100: "nat", 0: "filter", 50: "security", 100: "nat",
+	}[priority]
 }

@@ -157,7 +157,7 @@ func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 		return
 	}
 	r := m.Ranges[0]
-	first := addrBytes(r.From())
+	first := r.From().AsSlice()
 	p, isPrefix := r.Prefix()
 	switch {
 	case r.From() == r.To():
@@ -173,7 +173,7 @@ func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 		x.addCmp(m.Not, first)
 	default:
 		x.addPayload(field)
-		x.addInterval(m.Not, first, addrBytes(r.To()))
+		x.addInterval(m.Not, first, r.To().AsSlice())
 	}
 }
 

@@ -49,7 +49,7 @@ func encodeReplacement(
 	}
 	e := newEncoder(generation)
 	e.table, e.deletes = desired, true
-	e.deleteRules()
+	e.deleteRule(nil, nil)
 	for _, name := range old.namedSets {
 		e.deleteSet(name)
 	}

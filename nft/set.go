@@ -41,18 +41,35 @@ type element struct {
 // needsSet reports whether a match has several values that need a set.
 func needsSet(m rules.Match) bool {
 	switch m := m.(type) {
-	case rules.MatchAddr:
-		return len(m.Ranges) > 1
+	case rules.MatchAddr, rules.MatchOwner, rules.MatchInterface, rules.MatchProtocol:
+		return valueCount(m) > 1
 	case rules.MatchPort:
 		return len(m.Ports) > 1 && !comparesEach(m)
-	case rules.MatchOwner:
-		return len(m.IDs) > 1
-	case rules.MatchInterface:
-		return len(m.Names) > 1
-	case rules.MatchProtocol:
-		return len(m.Protocols) > 1
 	}
 	return false
+}
+
+// valueCount returns the number of values of a match.
+func valueCount(m rules.Match) int {
+	switch m := m.(type) {
+	case rules.MatchAddr:
+		return len(m.Ranges)
+	case rules.MatchInterface:
+		return len(m.Names)
+	case rules.MatchProtocol:
+		return len(m.Protocols)
+	case rules.MatchPort:
+		return len(m.Ports)
+	case rules.MatchOwner:
+		return len(m.IDs)
+	case rules.MatchMarkRange:
+		return len(m.Values)
+	case rules.MatchICMP:
+		return len(m.Values)
+	case rules.MatchTuple:
+		return len(m.Alternatives)
+	}
+	return 1
 }
 
 // newSet returns the set that a match needs, or nil if it needs none.
@@ -83,19 +100,11 @@ func newSet(m rules.Match) *set {
 		}
 		return rangeSet(m.IDs, keyType, hostBytes, networkBytes)
 	case rules.MatchInterface:
-		keys := make([][]byte, len(m.Names))
-		for i, n := range m.Names {
-			keys[i] = interfaceBytes(n)
-		}
-		s := keySet(keys, typeInterface)
+		s := keySet(m.Names, typeInterface, interfaceBytes)
 		s.hostOrder = true // like all strings in nft
 		return s
 	case rules.MatchProtocol:
-		keys := make([][]byte, len(m.Protocols))
-		for i, p := range m.Protocols {
-			keys[i] = []byte{byte(p)}
-		}
-		return keySet(keys, typeProtocol)
+		return keySet(m.Protocols, typeProtocol, func(p rules.Protocol) []byte { return []byte{byte(p)} })
 	}
 	return nil
 }
@@ -137,12 +146,13 @@ func addrElementCount(ranges []netipx.IPRange) int {
 	return n
 }
 
-// keySet returns an anonymous set of single keys.
-func keySet(keys [][]byte, keyType uint32) *set {
-	s := &set{anonymous: true, keyType: keyType, keyLength: uint32(len(keys[0]))}
-	for _, key := range keys {
-		s.elements = append(s.elements, element{key: key})
+// keySet returns an anonymous set of single keys, which encode returns for the values.
+func keySet[T any](values []T, keyType uint32, encode func(T) []byte) *set {
+	s := &set{anonymous: true, keyType: keyType}
+	for _, v := range values {
+		s.elements = append(s.elements, element{key: encode(v)})
 	}
+	s.keyLength = uint32(len(s.elements[0].key))
 	return s
 }
 
@@ -152,11 +162,7 @@ func rangeSet[T uint16 | uint32](
 	ranges []rules.Range[T], keyType uint32, encodeSingle, encodeBound func(T) []byte,
 ) *set {
 	if !hasInterval(ranges) {
-		keys := make([][]byte, len(ranges))
-		for i, r := range ranges {
-			keys[i] = encodeSingle(r.First)
-		}
-		s := keySet(keys, keyType)
+		s := keySet(ranges, keyType, func(r rules.Range[T]) []byte { return encodeSingle(r.First) })
 		s.hostOrder = keyType != typePort
 		return s
 	}
@@ -182,13 +188,8 @@ func intervalSet[T uint16 | uint32](
 // writeSet encodes the creation of a set with its elements. d contains the rule of an anonymous
 // set.
 func (e *encoder) writeSet(s *set, d description) {
-	flags := uint32(0)
-	if s.anonymous {
-		flags |= unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT
-	}
-	if s.interval {
-		flags |= unix.NFT_SET_INTERVAL
-	}
+	flags := flagIf(s.anonymous, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT) |
+		flagIf(s.interval, unix.NFT_SET_INTERVAL)
 	d.set = s.ref.name
 	e.beginMessage(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, d)
 	e.addText(unix.NFTA_SET_TABLE, e.table.Name)

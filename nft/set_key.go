@@ -23,8 +23,6 @@ func hostBytes(n uint32) []byte { return native.AppendUint32(nil, n) }
 // networkBytes encodes a number in network byte order, as in intervals.
 func networkBytes(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-func addrBytes(a netip.Addr) []byte { return a.AsSlice() }
-
 // interfaceBytes encodes an interface name with padding, or a prefix of names without padding.
 func interfaceBytes(n rules.InterfaceName) []byte {
 	if n.Prefix {
@@ -70,13 +68,4 @@ func networkNumber[T uint16 | uint32](key []byte) (T, bool) {
 		}
 	}
 	return 0, false
-}
-
-// hostNumber decodes a number in host byte order. It returns false if the key does not have 4
-// bytes.
-func hostNumber(key []byte) (uint32, bool) {
-	if len(key) != 4 {
-		return 0, false
-	}
-	return native.Uint32(key), true
 }

@@ -206,16 +206,8 @@ func (e *encoder) writeSetElement(el *SetElement) {
 	case el.Data != nil:
 		e.addData(unix.NFTA_SET_ELEM_DATA, el.Data)
 	}
-	flags := uint32(0)
-	if el.IntervalEnd {
-		flags |= unix.NFT_SET_ELEM_INTERVAL_END
-	}
-	if el.Catchall {
-		flags |= nftSetElemCatchall
-	}
-	if flags != 0 {
-		e.addNumber(unix.NFTA_SET_ELEM_FLAGS, flags)
-	}
+	e.addNonZero(unix.NFTA_SET_ELEM_FLAGS, flagIf(el.IntervalEnd, unix.NFT_SET_ELEM_INTERVAL_END)|
+		flagIf(el.Catchall, nftSetElemCatchall))
 	if el.Expires {
 		e.addNumber64(unix.NFTA_SET_ELEM_EXPIRATION, 1) // any time
 	}

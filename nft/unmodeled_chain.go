@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -114,15 +115,9 @@ func familyName(family uint8) string {
 	if f, ok := decodeFamily(family); ok {
 		return f.String()
 	}
-	switch family {
-	case unix.NFPROTO_NETDEV:
-		return "netdev"
-	case unix.NFPROTO_BRIDGE:
-		return "bridge"
-	case unix.NFPROTO_ARP:
-		return "arp"
-	}
-	return fmt.Sprint(family)
+	return cmp.Or(map[uint8]string{
+		unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_ARP: "arp",
+	}[family], fmt.Sprint(family))
 }
 
 // hookName returns nft's name of the hook with the number. The numbers depend on the family

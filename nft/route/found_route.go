@@ -1,6 +1,7 @@
 package route
 
 import (
+	"bytes"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -206,11 +207,4 @@ func expiry(value []byte) uint32 {
 }
 
 // isZero reports whether all bytes are 0.
-func isZero(value []byte) bool {
-	for _, b := range value {
-		if b != 0 {
-			return false
-		}
-	}
-	return true
-}
+func isZero(value []byte) bool { return len(bytes.TrimLeft(value, "\x00")) == 0 }

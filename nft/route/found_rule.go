@@ -29,15 +29,10 @@ func (r foundRule) isOwned() bool { return r.isPlain && r.policy.Priority == rul
 
 // isDefault reports whether a new namespace has the rule.
 func (r foundRule) isDefault() bool {
-	switch r.policy.Priority {
-	case 0:
-		return r.looksUp(unix.RT_TABLE_LOCAL)
-	case 32766:
-		return r.looksUp(unix.RT_TABLE_MAIN)
-	case 32767:
-		return r.looksUp(unix.RT_TABLE_DEFAULT)
-	}
-	return false
+	table, ok := map[int]uint32{
+		0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT,
+	}[r.policy.Priority]
+	return ok && r.looksUp(table)
 }
 
 // looksUp reports whether the rule looks up the table for all packets.

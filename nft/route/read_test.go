@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -248,6 +249,10 @@ func TestOverLoopback(t *testing.T) {
 		"-6 addr add fd00::1/128 dev lo", "link add eth0 index 9 type veth peer name peer", "link set peer up",
 		"link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "-6 addr add fd02::5/64 dev eth0 nodad",
 		"-4 route add default via 10.244.1.1")
+	// The kernel adds the route to an IPv6 address of lo asynchronously.
+	if err := testbed.WaitUsable(n, "lo", rules.PassthroughIPv6()); err != nil {
+		t.Fatal(err)
+	}
 	if got, err := route.OverLoopback(n); err != nil || len(got.OverLoopback) > 0 {
 		t.Errorf("with addresses only: got %+v, error %v, want no routes", got, err)
 	}

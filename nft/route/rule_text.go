@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -168,16 +169,11 @@ func ruleEffects(body []byte) string {
 		if native.Uint32(body[8:])&unresolvedFlag != 0 {
 			add("[unresolved]")
 		}
-	case actionNop:
-		add("nop")
-	case actionBlackhole:
-		add("blackhole")
-	case actionUnreachable:
-		add("unreachable")
-	case actionProhibit:
-		add("prohibit")
 	default:
-		add("action %d", action)
+		add("%s", cmp.Or(map[uint8]string{
+			actionNop: "nop", actionBlackhole: "blackhole", actionUnreachable: "unreachable",
+			actionProhibit: "prohibit",
+		}[action], fmt.Sprintf("action %d", action)))
 	}
 	return strings.Join(words, " ")
 }

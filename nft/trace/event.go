@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -132,18 +133,13 @@ func Decode(payload []byte) (Event, error) {
 	a := nlmsg.Attributes(payload[nfgenmsgLength:])
 	e := Event{
 		Kind: Kind(a.Number(unix.NFTA_TRACE_TYPE)), ID: a.Number(unix.NFTA_TRACE_ID),
-		Table: a.Text(unix.NFTA_TRACE_TABLE), Chain: a.Text(unix.NFTA_TRACE_CHAIN),
+		Family: route.FamilyOf(int(payload[0])),
+		Table:  a.Text(unix.NFTA_TRACE_TABLE), Chain: a.Text(unix.NFTA_TRACE_CHAIN),
 		Handle:  rules.Handle(a.Number64(unix.NFTA_TRACE_RULE_HANDLE)),
 		Verdict: Verdict(a.Number(unix.NFTA_TRACE_POLICY) & verdictMask),
 		Mark:    a.Number(unix.NFTA_TRACE_MARK), In: a.Number(unix.NFTA_TRACE_IIF),
 		Out:   a.Number(unix.NFTA_TRACE_OIF),
 		Reply: bytes.Equal(a.Get(attrDirection), []byte{1}), Confirmed: isConfirmed(a.Number(attrStatus)),
-	}
-	switch payload[0] {
-	case unix.NFPROTO_IPV4:
-		e.Family = rules.IPv4
-	case unix.NFPROTO_IPV6:
-		e.Family = rules.IPv6
 	}
 	if v := nlmsg.Attributes(a.Get(unix.NFTA_TRACE_VERDICT)); v != nil {
 		if e.Verdict = Verdict(int32(v.Number(unix.NFTA_VERDICT_CODE))); e.Verdict >= 0 {

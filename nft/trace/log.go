@@ -58,8 +58,6 @@ const (
 	// copiedBytes is the number of bytes of each packet that the kernel logs. It suffices for the
 	// headers.
 	copiedBytes = 128
-	// answerBufferSize suffices for the answer to a configuration message.
-	answerBufferSize = 4096
 )
 
 // ErrLogBusy is the error of [OpenLog] if another process receives the group.
@@ -132,46 +130,24 @@ func attribute(kind uint16, data ...byte) netlink.Attribute {
 	return netlink.Attribute{Type: kind, Data: data}
 }
 
-// configure sends a configuration message for group 0 and waits for the answer.
+// configure sends a configuration message for group 0 and reads the answer. The kernel queues the
+// answer before the send returns. configure discards the packets that were logged before the answer.
 func (l *Log) configure(family uint8, attributes ...netlink.Attribute) error {
 	data, err := netlink.MarshalAttributes(attributes)
 	if err != nil {
 		return err
 	}
-	m := nlmsg.AppendHeader(nil, logConfig, unix.NLM_F_ACK, 0)
+	// Logged packets have the sequence number 0, so that Exchange ignores them.
+	m := nlmsg.AppendHeader(nil, logConfig, unix.NLM_F_ACK, 1)
 	m = append(m, family, unix.NFNETLINK_V0, 0, 0)
 	m = append(m, data...)
 	nlmsg.SetLength(m)
 	return l.events.Control(func(fd int) error {
-		if err := nlmsg.Send(fd, m); err != nil {
-			return os.NewSyscallError("write", err)
-		}
-		return readAnswer(fd)
-	})
-}
-
-// readAnswer reads the answer to a configuration message. The kernel queues the answer before the
-// send returns. readAnswer discards the packets that were logged before the answer.
-func readAnswer(fd int) error {
-	buffer := make([]byte, answerBufferSize)
-	for {
-		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return os.NewSyscallError("recvfrom", err)
-		}
-		m, _, err := nlmsg.Next(buffer[:n])
-		if err != nil || m.Type != unix.NLMSG_ERROR {
-			continue // a packet, possibly longer than the buffer
-		}
-		status, err := m.Status()
-		if err == nil && status.Errno != 0 {
-			err = status.Errno
-		}
+		buf := nlmsg.GetBuffer()
+		defer buf.Release()
+		_, err := nlmsg.Exchange(fd, buf[:], m, func(nlmsg.Message) error { return nil })
 		return err
-	}
+	})
 }
 
 // Read returns the queued events, at most about 4,096, and does not wait.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/conntrack"
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -38,7 +39,7 @@ func decodeLogged(payload []byte) (Event, bool) {
 	connection := nlmsg.Attributes(a.Get(attrConnection))
 	_, original := conntrack.DecodeTuple(connection.Get(nl.CTA_TUPLE_ORIG))
 	e := Event{
-		Family: rules.IPv4, Mark: a.Number(attrLoggedMark), In: a.Number(attrInDevice),
+		Family: route.FamilyOf(int(family)), Mark: a.Number(attrLoggedMark), In: a.Number(attrInDevice),
 		Out: a.Number(attrOutDevice), Confirmed: isConfirmed(connection.Number(nl.CTA_STATUS)),
 	}
 	if original.Destination.Addr().IsValid() {
@@ -53,9 +54,6 @@ func decodeLogged(payload []byte) (Event, bool) {
 	e.Hook = rules.Hook(header[2])
 	if a.Get(attrUID) != nil && a.Get(attrGID) != nil {
 		e.Owner = &rules.Owner{UID: a.Number(attrUID), GID: a.Number(attrGID)}
-	}
-	if family == unix.AF_INET6 {
-		e.Family = rules.IPv6
 	}
 	network, transport := splitPacket(family, a.Get(attrPayload))
 	e.Header = decodeHeader(uint32(family), network, transport)
