@@ -94,14 +94,7 @@ func newGuard(
 			return hostrules.FindKubelet(hostNode.ProcDir, own)
 		},
 		IsKubeletCurrent: func(k hostrules.Kubelet) bool { return k.IsCurrent(hostNode.ProcDir) },
-		Subscribe: func() (hostrules.Events, error) {
-			w, err := watch.Open()
-			if err != nil {
-				return nil, err // an interface must not contain a nil *Watcher
-			}
-			return w, nil
-		},
-		Report: report,
+		Subscribe:        watch.Subscribe, Report: report,
 	})
 }
 

@@ -33,14 +33,7 @@ func (a *Agent) preparePods(api *apiclient.Client) error {
 	o.Records, o.Repairs = record.In(a.config.RunDir), repair.StoreIn(a.config.RunDir)
 	o.Pods, o.Cluster, o.FindSandboxes = a.podCache, a.cluster, sandbox.New(sandboxOptions(v)).Find
 	o.Open, o.ProcessorTime = audit.Open, audit.ProcessorTime
-	o.Listen = func() (audit.Events, error) {
-		w, err := watch.Open()
-		if err != nil {
-			return nil, err // an interface must not contain a nil *Watcher
-		}
-		return w, nil
-	}
-	o.RuleLock = a.ruleLock
+	o.Listen, o.RuleLock = watch.Subscribe, a.ruleLock
 	o.Metrics, o.Log = a.metrics, a.options.Log.Logger
 	if a.config.Decide.Ambient != nil {
 		o.Ambient = a.ambientPod

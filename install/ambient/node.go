@@ -99,13 +99,6 @@ type Host interface {
 }
 
 const (
-	defaultAddTimeout    = 30 * time.Second
-	defaultReportWait    = 2 * time.Second
-	defaultModeTime      = 5 * time.Second
-	defaultInterval      = 30 * time.Second
-	defaultSandboxTime   = time.Minute
-	defaultZtunnelTime   = 10 * time.Second
-	defaultReconcileTime = 10 * time.Second
 	// workers is the number of pods that are reconciled in parallel. While ztunnel does not reply,
 	// each worker waits for it.
 	workers = 8
@@ -138,13 +131,13 @@ type Node struct {
 
 // New returns a node that does nothing until [Node.Run].
 func New(o Options) *Node {
-	o.AddTimeout = cmp.Or(o.AddTimeout, defaultAddTimeout)
-	o.ReportWait = cmp.Or(o.ReportWait, defaultReportWait)
-	o.ModeTime = cmp.Or(o.ModeTime, defaultModeTime)
-	o.Interval = cmp.Or(o.Interval, defaultInterval)
-	o.ReconcileTime = cmp.Or(o.ReconcileTime, defaultReconcileTime)
-	o.SandboxTime = cmp.Or(o.SandboxTime, defaultSandboxTime)
-	o.ZtunnelTime = cmp.Or(o.ZtunnelTime, defaultZtunnelTime)
+	o.AddTimeout = cmp.Or(o.AddTimeout, 30*time.Second)
+	o.ReportWait = cmp.Or(o.ReportWait, 2*time.Second)
+	o.ModeTime = cmp.Or(o.ModeTime, 5*time.Second)
+	o.Interval = cmp.Or(o.Interval, 30*time.Second)
+	o.ReconcileTime = cmp.Or(o.ReconcileTime, 10*time.Second)
+	o.SandboxTime = cmp.Or(o.SandboxTime, time.Minute)
+	o.ZtunnelTime = cmp.Or(o.ZtunnelTime, 10*time.Second)
 	return &Node{
 		Options: o, restored: make(chan struct{}), pods: map[string]*pod{},
 		unsearched: map[cluster.Name]string{},

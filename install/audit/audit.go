@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
@@ -42,7 +43,7 @@ type Auditor struct {
 	// listed is set once the pods that existed at the auditor's start are in pods.
 	listed bool
 	// events provides events of network namespaces; nil while they are not available.
-	events Events
+	events watch.Events
 	// auditAllAt is the time of the last or planned audit of all pods; see scheduleAll.
 	auditAllAt time.Time
 	// noRequestsUntil is the time before which the auditor sends no request to delete or label a

@@ -50,7 +50,7 @@ func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 		}
 		return found, nil
 	}
-	r.options.Listen = func() (audit.Events, error) { return watch.Open() }
+	r.options.Listen = watch.Subscribe
 	return r
 }
 

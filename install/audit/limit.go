@@ -30,11 +30,6 @@ const (
 	backoffReset   = 10 * time.Minute
 )
 
-// newLimiter returns a limiter for audits or repairs of a pod.
-func newLimiter(period time.Duration, burst int) *rate.Limiter {
-	return rate.NewLimiter(rate.Every(period), burst)
-}
-
 // auditLimit limits the audits of a pod for one reason.
 type auditLimit struct {
 	limiter *rate.Limiter

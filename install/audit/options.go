@@ -71,7 +71,7 @@ type Options struct {
 	// RuleLock is held while the rules of a pod are read or written.
 	RuleLock *rulelock.Lock
 	// Listen subscribes to changes of rules.
-	Listen func() (Events, error)
+	Listen func() (watch.Events, error)
 
 	Metrics Metrics
 	Log     *zap.Logger
@@ -115,13 +115,6 @@ type Metrics interface {
 	Observe(s metrics.HistogramSeries, value float64)
 	// Replace sets all series of a counter, and removes series that are not among the values.
 	Replace(name string, values []metrics.CounterValue)
-}
-
-// Events provides events of the added namespaces; implemented by [watch.Watcher].
-type Events interface {
-	Add(*netns.NS) error
-	Next(ctx context.Context) (watch.Event, error)
-	Close() error
 }
 
 // A Namespace is the network namespace of a pod.

@@ -93,9 +93,9 @@ type pod struct {
 func newPod() *pod {
 	return &pod{
 		lastEvents:  map[string]lastEvent{},
-		eventLimit:  auditLimit{limiter: newLimiter(eventPeriod, auditBurst)},
-		changeLimit: auditLimit{limiter: newLimiter(changePeriod, auditBurst)},
-		unrepaired:  unrepaired{repairs: newLimiter(repairPeriod, repairBurst)},
+		eventLimit:  auditLimit{limiter: rate.NewLimiter(rate.Every(eventPeriod), auditBurst)},
+		changeLimit: auditLimit{limiter: rate.NewLimiter(rate.Every(changePeriod), auditBurst)},
+		unrepaired:  unrepaired{repairs: rate.NewLimiter(rate.Every(repairPeriod), repairBurst)},
 	}
 }
 

@@ -161,7 +161,7 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 	options.FindSandboxes, options.Open = env.find, env.open
 	options.ProcessorTime = func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used }
 	options.RuleLock = new(rulelock.Lock)
-	options.Listen = func() (audit.Events, error) { return fakeSubscription{env}, nil }
+	options.Listen = func() (watch.Events, error) { return fakeSubscription{env}, nil }
 	env.options = options
 	return env
 }

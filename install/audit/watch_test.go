@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -18,7 +17,7 @@ func TestListeningThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
 		tries := 0
-		env.options.Listen = func() (audit.Events, error) {
+		env.options.Listen = func() (watch.Events, error) {
 			if tries++; tries < 4 {
 				return nil, errors.New("no capability")
 			}

@@ -2,7 +2,6 @@ package hostrules
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -41,7 +40,7 @@ type Options struct {
 	// [Kubelet.IsCurrent]. It is called in Do.
 	IsKubeletCurrent func(Kubelet) bool
 	// Subscribe subscribes to changes of rules.
-	Subscribe func() (Events, error)
+	Subscribe func() (watch.Events, error)
 	// Report is called with each [Report]. It must not block.
 	Report func(Report)
 	// Interval is the time between comparisons without an event. If it is 0, it is one second while
@@ -51,13 +50,6 @@ type Options struct {
 	// RestartTime is the time after which a missing kubelet is reported if it was found before; 30
 	// s if it is 0. systemd waits for 10 s before it restarts a kubelet.
 	RestartTime time.Duration
-}
-
-// Events are the events of network namespaces; implemented by [watch.Watcher].
-type Events interface {
-	Add(*netns.NS) error
-	Next(ctx context.Context) (watch.Event, error)
-	Close() error
 }
 
 // A Guard maintains the rules of the node. Use [New]. Its methods are safe for concurrent use.
@@ -89,7 +81,7 @@ type Guard struct {
 
 // New returns a guard that has read and written nothing yet.
 func New(o Options) *Guard {
-	o.RestartTime = cmp.Or(o.RestartTime, defaultRestartTime)
+	o.RestartTime = cmp.Or(o.RestartTime, 30*time.Second)
 	return &Guard{
 		options: o, pods: map[string][]netip.Addr{},
 		repairs: rate.NewLimiter(rate.Every(repairPeriod), repairBurst),

@@ -84,7 +84,7 @@ func newTestEnv(t testing.TB, backend compat.BackendName) *testEnv {
 			defer env.mu.Unlock()
 			return env.kubeletErr == nil && k == env.kubelet
 		},
-		Subscribe: func() (hostrules.Events, error) { return watch.Open() },
+		Subscribe: watch.Subscribe,
 		Report: func(r hostrules.Report) {
 			env.mu.Lock()
 			defer env.mu.Unlock()
@@ -379,7 +379,7 @@ func TestALastingFailureOfTheSubscriptionIsReportedOnce(t *testing.T) {
 		guard := hostrules.New(hostrules.Options{
 			Open: func() (*netns.NS, error) { return netns.FromHandle(host.Handle()) },
 			Do:   func(func() error) error { return nil },
-			Subscribe: func() (hostrules.Events, error) {
+			Subscribe: func() (watch.Events, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if subscribe {

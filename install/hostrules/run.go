@@ -26,8 +26,6 @@ const (
 	repairPeriod = time.Second
 	// conflictReset is the time without a postponed repair after which one is reported again.
 	conflictReset = 10 * time.Minute
-	// defaultRestartTime is the default of [Options.RestartTime].
-	defaultRestartTime = 30 * time.Second
 )
 
 // Run guards the rules until the context ends.

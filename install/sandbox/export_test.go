@@ -4,5 +4,5 @@ package sandbox
 func CacheSizes(f *Finder) (sandboxes, records int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.cached), len(f.records.known)
+	return len(f.cached), len(f.records.candidates.byUID)
 }

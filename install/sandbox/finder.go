@@ -52,13 +52,17 @@ const minCached = 128
 func New(o Options) *Finder {
 	o.HostNetnsDir = cmp.Or(o.HostNetnsDir, "/var/run/netns")
 	o.NetnsDir = cmp.Or(o.NetnsDir, o.HostNetnsDir)
-	return &Finder{
+	f := &Finder{
 		netns:   netnsDir{path: o.NetnsDir, onNode: canonicalPath(o.HostNetnsDir)},
 		proc:    procDir(o.ProcDir),
-		records: &records{disabled: o.RunDir == "", store: record.In(o.RunDir)},
+		records: &records{},
 		results: &results{dirs: o.ResultDirs},
 		cached:  map[Pod]cachedSandbox{}, removeEndedAt: minCached,
 	}
+	if o.RunDir != "" {
+		f.records.index = record.In(o.RunDir).Index()
+	}
+	return f
 }
 
 // Find returns the sandboxes of the pods, and the pods whose sandbox was not found. It searches

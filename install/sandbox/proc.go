@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -32,21 +33,23 @@ func (d procDir) namespace(pid int) (netns.ID, error) {
 	return id, err
 }
 
+// maxCgroupBytes is the maximum size of a cgroup file: 16 hierarchies with paths of 1 KiB.
+const maxCgroupBytes = 16 << 10
+
 // podOf returns the UID of the pod of a process; empty if there is none, or the process has ended.
 // With an error, for example because the cgroup file is too long, the pod is unknown.
 func (d procDir) podOf(pid int) (uid string, err error) {
-	var buf [16 << 10]byte // 13 hierarchies with paths of 1 KiB
 	file := string(d) + "/" + strconv.Itoa(pid) + "/cgroup"
-	n, err := readSmall(file, buf[:])
+	text, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return "", nil
 	case err != nil:
 		return "", err
-	case n == len(buf): // the missing end of a longer file might change the result
-		return "", fmt.Errorf("%s is too long: allowed are %d bytes", file, len(buf)-1)
+	case len(text) > maxCgroupBytes:
+		return "", fmt.Errorf("%s is too long: allowed are %d bytes", file, maxCgroupBytes)
 	}
-	return podOf(string(buf[:n])), nil
+	return podOf(string(text)), nil
 }
 
 // startTime returns the start time of a process in ticks since the boot of the node.
@@ -106,27 +109,4 @@ func (d procDir) processes() ([]int, error) {
 		err = fmt.Errorf("%s: no processes: %w", filepath.Clean(string(d)), fs.ErrNotExist)
 	}
 	return pids, err
-}
-
-// readSmall reads a file below /proc into the buffer, and returns the number of bytes.
-func readSmall(file string, buf []byte) (int, error) {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return 0, &fs.PathError{Op: "open", Path: file, Err: err}
-	}
-	defer unix.Close(fd) //nolint:errcheck // only read from
-	total := 0
-	for total < len(buf) {
-		n, err := unix.Read(fd, buf[total:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return total, &fs.PathError{Op: "read", Path: file, Err: err}
-		case n == 0:
-			return total, nil
-		default:
-			total += n
-		}
-	}
-	return total, nil
 }

@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // results contains the runtime's cached results of plugins. A file is read again after a change.
@@ -45,10 +44,10 @@ func (r *results) refresh(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return errorIn(Runtime, err)
 			}
-			file := filepath.Join(dir, name)
-			c, err := r.read(file)
+			path := filepath.Join(dir, name)
+			c, err := r.read(path)
 			if err == nil {
-				known[file], err = c, c.err
+				known[path], err = c, c.err
 			}
 			if err != nil {
 				errs.add(err)
@@ -62,22 +61,28 @@ func (r *results) refresh(ctx context.Context) error {
 }
 
 // read returns the content of a file. It reads the file only if the file has changed.
-func (r *results) read(file string) (result, error) {
-	info, err := os.Lstat(file)
+func (r *results) read(path string) (result, error) {
+	info, err := os.Lstat(path)
 	if err != nil {
 		return result{}, err
 	}
-	if known, ok := r.known[file]; ok && known.size == info.Size() &&
+	if known, ok := r.known[path]; ok && known.size == info.Size() &&
 		known.time.Equal(info.ModTime()) {
 		return known, nil
 	}
+	switch {
+	case !info.Mode().IsRegular():
+		return result{}, fmt.Errorf("%s: not a regular file (%s)", path, info.Mode())
+	case info.Size() > maxResultBytes:
+		return result{}, fmt.Errorf("%s: more than %d bytes", path, maxResultBytes)
+	}
 	c := result{size: info.Size(), time: info.ModTime()}
-	text, err := readRegular(file)
+	text, err := file.ReadRegular(path)
 	if err != nil {
 		return result{}, err
 	}
 	if c.candidate, err = parseResult(text); err != nil {
-		c.err = fmt.Errorf("parse %s: %w", file, err)
+		c.err = fmt.Errorf("parse %s: %w", path, err)
 	}
 	c.candidate.time = c.time
 	return c, nil
@@ -86,28 +91,6 @@ func (r *results) read(file string) (result, error) {
 // maxResultBytes is the maximum size of a cached result in bytes. A result contains the
 // configuration of the chain, and twice the pod's annotations, which are limited to 256 KiB.
 const maxResultBytes = 2 << 20
-
-// readRegular reads a regular file of limited size. It does not follow links and does not block.
-func readRegular(file string) ([]byte, error) {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
-	}
-	f := os.NewFile(uintptr(fd), file)
-	defer f.Close() //nolint:errcheck // only read from
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file (%s)", file, info.Mode())
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxResultBytes+1))
-	if err == nil && len(text) > maxResultBytes {
-		err = fmt.Errorf("%s: more than %d bytes", file, maxResultBytes)
-	}
-	return text, err
-}
 
 // loopback is the interface of a separate network (cni-loopback), which containerd adds before the
 // pod's network. The result of this network is ignored, because it exists before the ADD of the

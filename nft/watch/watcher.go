@@ -30,6 +30,22 @@ type Watcher struct {
 	err        error // of the readers
 }
 
+// Events provides the events of the namespaces that were added; implemented by [Watcher].
+type Events interface {
+	Add(*netns.NS) error
+	Next(ctx context.Context) (Event, error)
+	Close() error
+}
+
+// Subscribe is like [Open], and returns an interface.
+func Subscribe() (Events, error) {
+	w, err := Open()
+	if err != nil {
+		return nil, err // an interface must not contain a nil *Watcher
+	}
+	return w, nil
+}
+
 // Open starts to listen in the network namespace of the calling thread. If a capability is missing,
 // the error names it and wraps [unix.EPERM]. If the kernel has no nf_tables, the error wraps
 // [unix.EPROTONOSUPPORT].

@@ -29,35 +29,29 @@ type Index struct {
 
 // An indexedFile is a file at the time of a scan.
 type indexedFile struct {
-	version FileVersion
+	version fileVersion
 	record  *Record // nil if the file is unusable or was removed during the scan
+	err     error   // the reason if the file is unusable
 }
 
-// A FileVersion changes when the file of a record is replaced or written. The zero value is the
+// A fileVersion changes when the file of a record is replaced or written. The zero value is the
 // version of a missing file.
-type FileVersion struct {
+type fileVersion struct {
 	inode   uint64
 	changed syscall.Timespec
 }
 
-// Version returns the version of the file of a record.
-func (s Store) Version(k Key) (FileVersion, error) {
-	if err := k.Validate(); err != nil {
-		return FileVersion{}, err
-	}
-	return s.version(k.file())
-}
-
-func (s Store) version(name string) (FileVersion, error) {
+// version returns the version of the file with the name.
+func (s Store) version(name string) (fileVersion, error) {
 	info, err := os.Lstat(filepath.Join(s.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return FileVersion{}, nil
+		return fileVersion{}, nil
 	}
 	if err != nil {
-		return FileVersion{}, err
+		return fileVersion{}, err
 	}
 	stat := info.Sys().(*syscall.Stat_t)
-	return FileVersion{inode: stat.Ino, changed: stat.Ctim}, nil
+	return fileVersion{inode: stat.Ino, changed: stat.Ctim}, nil
 }
 
 // Index returns an index of the store, which is empty until [Index.Refresh].
@@ -133,7 +127,7 @@ func (x *Index) scan() error {
 func (x *Index) readFile(name string) (indexedFile, error) {
 	version, err := x.store.version(name)
 	f := indexedFile{version: version}
-	if err != nil || version == (FileVersion{}) {
+	if err != nil || version == (fileVersion{}) {
 		return f, err
 	}
 	if known, ok := x.files[name]; ok && known.version == version {
@@ -143,7 +137,9 @@ func (x *Index) readFile(name string) (indexedFile, error) {
 	switch {
 	case err == nil:
 		f.record = &r
-	case !IsUnusable(err) && !errors.Is(err, fs.ErrNotExist):
+	case IsUnusable(err):
+		f.err = err
+	case !errors.Is(err, fs.ErrNotExist):
 		return f, err
 	}
 	return f, nil
@@ -163,6 +159,20 @@ func (x *Index) All() []*Record {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Concat(slices.Collect(maps.Values(x.pods))...)
+}
+
+// Unusable returns the errors of the files without a usable record as of the last Refresh; see
+// [IsUnusable].
+func (x *Index) Unusable() []error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(x.files)) {
+		if err := x.files[name].err; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 // Latest returns the time of the latest ADD whose record a Refresh has found, even if the record

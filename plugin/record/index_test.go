@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,6 +41,10 @@ func TestIndex(t *testing.T) {
 	first := x.Of("7d1e")
 	if len(first) != 2 || first[0].ContainerID != "a" || first[1].ContainerID != "b" {
 		t.Fatalf("records %v, want the records of the containers a and b", first)
+	}
+	if errs := x.Unusable(); len(errs) != 1 || !record.IsUnusable(errs[0]) ||
+		!strings.Contains(errs[0].Error(), damaged) {
+		t.Errorf("errors of unusable files: %v, want one that names %s", errs, damaged)
 	}
 	changed := sample(key("b", "eth0"))
 	changed.Netns = "/run/netns/other"

@@ -21,25 +21,23 @@ type Reader interface {
 // ReadPod returns the object of a pod.
 func ReadPod(ctx context.Context, r Reader, ref source.Ref) (*decide.Pod, error) {
 	data, _, err := r.Pod(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	pod := new(decide.Pod)
-	if err := json.Unmarshal(data, pod); err != nil {
-		return nil, fmt.Errorf("decode pod %s: %w", ref, err)
-	}
-	return pod, nil
+	return decode[decide.Pod](data, err, "pod "+ref.String())
 }
 
 // ReadNamespace returns the object of a namespace.
 func ReadNamespace(ctx context.Context, r Reader, name string) (*decide.Namespace, error) {
 	data, _, err := r.Namespace(ctx, name)
+	return decode[decide.Namespace](data, err, "namespace "+name)
+}
+
+// decode decodes an object, or returns err if it is not nil.
+func decode[T any](data []byte, err error, description string) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	namespace := new(decide.Namespace)
-	if err := json.Unmarshal(data, namespace); err != nil {
-		return nil, fmt.Errorf("decode namespace %s: %w", name, err)
+	object := new(T)
+	if err := json.Unmarshal(data, object); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", description, err)
 	}
-	return namespace, nil
+	return object, nil
 }
