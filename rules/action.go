@@ -155,10 +155,7 @@ func portText(first, last uint16) string {
 
 // portRange returns "80", or "80-90" if last is neither 0 nor equal to first.
 func portRange(first, last uint16) string {
-	if last == 0 {
-		last = first
-	}
-	return PortRange{First: first, Last: last}.String()
+	return PortRange{First: first, Last: cmp.Or(last, first)}.String()
 }
 
 // String returns the action in nft's syntax.

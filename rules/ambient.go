@@ -228,10 +228,7 @@ func (c *ambientCompiler) natOutput() Chain {
 
 // probes returns the match of packets whose address on the side is the source address of probes.
 func (c *ambientCompiler) probes(side Side, f Family) MatchAddr {
-	a := c.ProbeSourceIPv4
-	if f == IPv6 {
-		a = c.ProbeSourceIPv6
-	}
+	a := ByFamily(f, c.ProbeSourceIPv4, c.ProbeSourceIPv6)
 	return MatchAddr{Side: side, Ranges: oneAddress(a)}
 }
 

@@ -133,10 +133,7 @@ func (c *ambientHostCompiler) natPostrouting() Chain {
 		sender = byUser(Singles(c.KubeletUID))
 	}
 	for _, f := range c.familiesOfPods() {
-		source := c.ProbeSourceIPv4
-		if f == IPv6 {
-			source = c.ProbeSourceIPv6
-		}
+		source := ByFamily(f, c.ProbeSourceIPv4, c.ProbeSourceIPv6)
 		b.add("the source of probes", SNATTo{Addr: source}, tcp, c.toPods(f), sender)
 	}
 	return b.build()

@@ -35,19 +35,16 @@ func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 // compare returns a negative number if b runs before other, and a positive number if it runs after
 // other.
 func (b *Base) compare(other *Base) int {
-	byPosition := cmp.Or(cmp.Compare(b.Position(), other.Position()),
-		cmp.Compare(b.Order, other.Order))
+	natLast := 0
 	switch {
-	case byPosition != 0:
-		return byPosition
-	case b.Type == NAT && other.Type == NAT:
-		return cmp.Compare(b.Priority, other.Priority)
-	case b.Type == NAT:
-		return 1
-	case other.Type == NAT:
-		return -1
+	case b.Type == NAT && other.Type != NAT:
+		natLast = 1
+	case b.Type != NAT && other.Type == NAT:
+		natLast = -1
 	}
-	return 0
+	// At equal positions, only the priorities of NAT chains can differ.
+	return cmp.Or(cmp.Compare(b.Position(), other.Position()), cmp.Compare(b.Order, other.Order),
+		natLast, cmp.Compare(b.Priority, other.Priority))
 }
 
 // HasEffect reports whether the base chain has rules or drops packets by its policy.

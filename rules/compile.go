@@ -88,12 +88,7 @@ type compiler struct {
 type addressRanges struct{ ipv4, ipv6 []netipx.IPRange }
 
 // of returns the ranges of the family.
-func (a addressRanges) of(f Family) []netipx.IPRange {
-	if f == IPv6 {
-		return a.ipv6
-	}
-	return a.ipv4
-}
+func (a addressRanges) of(f Family) []netipx.IPRange { return ByFamily(f, a.ipv4, a.ipv6) }
 
 // newCompiler converts the parameters.
 func newCompiler(r Redirect) *compiler {
@@ -334,10 +329,7 @@ func toRanges(ranges []netipx.IPRange, setPrefix string) MatchAddr {
 
 // loopbackOf returns the match for loopback destinations of a family.
 func (c *compiler) loopbackOf(f Family) MatchAddr {
-	p := c.LoopbackCIDR
-	if f == IPv6 {
-		p = loopbackCIDRv6()
-	}
+	p := ByFamily(f, c.LoopbackCIDR, loopbackCIDRv6())
 	return MatchAddr{Side: Destination, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)}}
 }
 
@@ -350,9 +342,6 @@ func (c *compiler) offLoopback(f Family) MatchAddr {
 
 // passthrough matches connections of the proxy to the application by their source address.
 func passthrough(f Family) MatchAddr {
-	a := PassthroughIPv4()
-	if f == IPv6 {
-		a = PassthroughIPv6()
-	}
+	a := ByFamily(f, PassthroughIPv4(), PassthroughIPv6())
 	return MatchAddr{Side: Source, Ranges: oneAddress(a)}
 }

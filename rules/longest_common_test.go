@@ -7,20 +7,39 @@ import (
 	"pgregory.net/rapid"
 )
 
-// kept returns the elements of list for which keep is true.
-func kept(list []int, keep []bool) []int {
+// common returns the common subsequence that huntSzymanski finds.
+func common(t *rapid.T, want, got []int, distance int) []int {
+	positions := map[int][]int{}
+	for j, number := range got {
+		positions[number] = append(positions[number], j)
+	}
 	var numbers []int
-	for i, n := range list {
-		if keep[i] {
-			numbers = append(numbers, n)
+	for p := huntSzymanski(want, positions, distance); p != nil; p = p.previous {
+		if want[p.want] != got[p.got] || p.previous != nil &&
+			(p.previous.want >= p.want || p.previous.got >= p.got) {
+			t.Fatalf("the pair of %d and %d follows %+v", p.want, p.got, p.previous)
 		}
+		numbers = append(numbers, want[p.want])
 	}
 	return numbers
 }
 
-// TestLongestCommonOfLongLists compares huntSzymanski, the algorithm for long lists, with
-// longestCommon, which always returns a longest common subsequence.
-func TestLongestCommonOfLongLists(t *testing.T) {
+// longestLength returns the length of a longest common subsequence.
+func longestLength(want, got []int) int {
+	lengths := make([]int, len(got)+1) // of want so far and each beginning of got
+	for _, number := range want {
+		before := slices.Clone(lengths)
+		for j := range got {
+			lengths[j+1] = max(before[j+1], lengths[j])
+			if got[j] == number {
+				lengths[j+1] = before[j] + 1
+			}
+		}
+	}
+	return lengths[len(got)]
+}
+
+func TestHuntSzymanskiReturnsALongestCommonSubsequence(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		// alphabet is the number of different values, and maxLength the maximum length of a list.
@@ -36,19 +55,17 @@ func TestLongestCommonOfLongLists(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				numbers := rapid.SliceOfN(rapid.IntRange(1, row.alphabet), 0, row.maxLength)
 				want, got := numbers.Draw(t, "want"), numbers.Draw(t, "got")
-				exact, fast := longestCommon(want, got), huntSzymanski(want, got)
-				common := kept(want, fast.want)
-				if !slices.Equal(common, kept(got, fast.got)) {
-					t.Fatalf("the subsequence of want is %v, but the subsequence of got is %v", common,
-						kept(got, fast.got))
+				longest := longestLength(want, got)
+				if all := common(t, want, got, row.maxLength); len(all) != longest {
+					t.Fatalf("all pairs: the length is %d, a longest one has %d", len(all), longest)
 				}
 				mustBeLongest := row.longest && !slices.ContainsFunc(want, func(n int) bool {
 					return occurrences(want, n) > maxDistance+1 || occurrences(got, n) > maxDistance+1
 				})
-				if longest := len(kept(want, exact.want)); len(common) > longest ||
-					mustBeLongest && len(common) < longest {
-					t.Fatalf("the common subsequence has length %d, a longest one %d; must be longest: %t",
-						len(common), longest, mustBeLongest)
+				if found := len(common(t, want, got, maxDistance)); found > longest ||
+					mustBeLongest && found < longest {
+					t.Fatalf("near pairs: the length is %d, a longest one has %d; must be longest: %t",
+						found, longest, mustBeLongest)
 				}
 			})
 		})

@@ -257,23 +257,10 @@ func (p Packet) String() string {
 			fmt.Fprintf(b, " %s %s", side.option, side.addrType)
 		}
 	}
-	if p.NoReversePath {
-		b.WriteString(" no-reverse-path")
-	}
-	if p.TransparentSocket {
-		b.WriteString(" transparent-socket")
-	}
-	if p.TransparentSender {
-		b.WriteString(" transparent-sender")
-	}
-	if p.Copy {
-		b.WriteString(" copy")
-	}
-	if p.Bound {
-		b.WriteString(" bound")
-	}
-	if p.SelectsInterface {
-		b.WriteString(" selects-interface")
+	for _, o := range booleanOptions {
+		if *o.field(&p) {
+			b.WriteString(" " + o.name)
+		}
 	}
 	return b.String()
 }

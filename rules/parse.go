@@ -72,14 +72,21 @@ func parsePortRange(text string) (PortRange, error) {
 
 // ParsePortSelection parses "*" for all ports, or a list as [ParsePorts] does.
 func ParsePortSelection(text string) (PortSelection, error) {
+	all, ports, err := parseSelection(text, ParsePorts)
+	return PortSelection{All: all, Ports: ports}, err
+}
+
+// parseSelection parses "*", for which all is true, or a list.
+func parseSelection[T any](
+	text string, parse func(string) ([]T, error),
+) (all bool, list []T, err error) {
 	if text == wildcard {
-		return PortSelection{All: true}, nil
+		return true, nil, nil
 	}
-	if err := rejectWildcard(text); err != nil {
-		return PortSelection{}, err
+	if err = rejectWildcard(text); err == nil {
+		list, err = parse(text)
 	}
-	ports, err := ParsePorts(text)
-	return PortSelection{Ports: ports}, err
+	return false, list, err
 }
 
 // wildcard selects all ports, addresses or groups.
@@ -123,14 +130,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 
 // ParsePrefixSelection parses "*" for all addresses, or a list as [ParsePrefixes] does.
 func ParsePrefixSelection(text string) (PrefixSelection, error) {
-	if text == wildcard {
-		return PrefixSelection{All: true}, nil
-	}
-	if err := rejectWildcard(text); err != nil {
-		return PrefixSelection{}, err
-	}
-	prefixes, err := ParsePrefixes(text)
-	return PrefixSelection{Prefixes: prefixes}, err
+	all, prefixes, err := parseSelection(text, ParsePrefixes)
+	return PrefixSelection{All: all, Prefixes: prefixes}, err
 }
 
 // ParseLoopbackCIDR parses the IPv4 loopback prefix.
@@ -187,14 +188,10 @@ func parseID(text string) (uint32, error) {
 
 // ParseGroupSelection parses "*" for all groups, or a list as [ParseIDs] does.
 func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
-	if text == wildcard {
-		return GroupSelection{All: true}, nil
-	}
-	if err := rejectWildcard(text); err != nil {
-		return GroupSelection{}, err
-	}
-	ids, err := ParseIDs(text, lookup)
-	return GroupSelection{IDs: ids}, err
+	all, ids, err := parseSelection(text, func(text string) ([]IDRange, error) {
+		return ParseIDs(text, lookup)
+	})
+	return GroupSelection{All: all, IDs: ids}, err
 }
 
 // ParseInterfaces parses a list of interface names. A name that ends in "+" (as in iptables) or "*"

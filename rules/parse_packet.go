@@ -88,6 +88,22 @@ var optionsWithValue = []string{
 	"src-type", "dst-type", "missing-listeners",
 }
 
+// A booleanOption is an option of a packet without a value, which sets one field.
+type booleanOption struct {
+	name  string
+	field func(*Packet) *bool
+}
+
+// booleanOptions are the last options of a packet in the order of [Packet.String].
+var booleanOptions = []booleanOption{
+	{"no-reverse-path", func(p *Packet) *bool { return &p.NoReversePath }},
+	{"transparent-socket", func(p *Packet) *bool { return &p.TransparentSocket }},
+	{"transparent-sender", func(p *Packet) *bool { return &p.TransparentSender }},
+	{"copy", func(p *Packet) *bool { return &p.Copy }},
+	{"bound", func(p *Packet) *bool { return &p.Bound }},
+	{"selects-interface", func(p *Packet) *bool { return &p.SelectsInterface }},
+}
+
 // packetOptions are the options of a packet whose effect depends on other options.
 type packetOptions struct {
 	device     string
@@ -179,18 +195,6 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 		p.NoListener = true
 	case "missing-listeners":
 		p.MissingListeners, err = parseListenerSet(value)
-	case "no-reverse-path":
-		p.NoReversePath = true
-	case "transparent-socket":
-		p.TransparentSocket = true
-	case "transparent-sender":
-		p.TransparentSender = true
-	case "copy":
-		p.Copy = true
-	case "bound":
-		p.Bound = true
-	case "selects-interface":
-		p.SelectsInterface = true
 	case "reply":
 		p.Reply = true
 	case "status":
@@ -208,7 +212,11 @@ func (p *Packet) setOption(o *packetOptions, name, value string) (err error) {
 	case "dst-type":
 		p.DestinationType, err = ParseAddrType(value)
 	default:
-		err = fmt.Errorf("%q is not an option; want %s", name, PacketSyntax)
+		i := slices.IndexFunc(booleanOptions, func(o booleanOption) bool { return o.name == name })
+		if i < 0 {
+			return fmt.Errorf("%q is not an option; want %s", name, PacketSyntax)
+		}
+		*booleanOptions[i].field(p) = true
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -31,6 +32,14 @@ func FamilyOf(a netip.Addr) Family {
 		return IPv4
 	}
 	return IPv6
+}
+
+// ByFamily returns the value for the family of an address: ipv6 for IPv6, and otherwise ipv4.
+func ByFamily[T any](f Family, ipv4, ipv6 T) T {
+	if f == IPv6 {
+		return ipv6
+	}
+	return ipv4
 }
 
 // String returns the family of a table in nft's syntax: "inet", "ip" or "ip6".
@@ -282,9 +291,5 @@ type PolicyRoute struct {
 
 // Marked returns the match of the marks that the policy rule selects.
 func (p PolicyRoute) Marked() MatchMark {
-	mask := p.Mask
-	if mask == 0 {
-		mask = ^uint32(0)
-	}
-	return MatchMark{Value: p.Mark, Mask: mask}
+	return MatchMark{Value: p.Mark, Mask: cmp.Or(p.Mask, ^uint32(0))}
 }

@@ -102,16 +102,8 @@ func unknownTexts(r rules.Rule) []string {
 			}
 		}
 	}
-	for _, m := range r.Matches {
+	for m := range r.AllMatches() {
 		visit(m)
-	}
-	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case rules.Unknown:
-			texts = append(texts, a.Text)
-		case rules.Require:
-			visit(a.Match)
-		}
 	}
 	return texts
 }
