@@ -3,7 +3,6 @@ package rules
 import (
 	"math/bits"
 	"net/netip"
-	"slices"
 
 	"go4.org/netipx"
 )
@@ -111,9 +110,9 @@ func (c *ambientHostCompiler) byCgroup() bool {
 func (c *ambientHostCompiler) mangleOutput() Chain {
 	b := c.base("mangle-output", Route, Output, c.priority(ManglePriority, IstioManglePriority))
 	if c.byCgroup() {
-		for _, f := range c.familiesOfPods() {
-			b.add("probes of the kubelet", SetMark{Value: c.ProbeMark, Mask: c.ProbeMark}, tcp,
-				c.toPods(f), c.Kubelet)
+		for pods := range c.toRanges(c.pods, "probes") {
+			b.add("probes of the kubelet", SetMark{Value: c.ProbeMark, Mask: c.ProbeMark}, tcp, pods,
+				c.Kubelet)
 		}
 	}
 	return b.build()
@@ -132,22 +131,12 @@ func (c *ambientHostCompiler) natPostrouting() Chain {
 	default:
 		sender = byUser(Singles(c.KubeletUID))
 	}
-	for _, f := range c.familiesOfPods() {
-		source := ByFamily(f, c.ProbeSourceIPv4, c.ProbeSourceIPv6)
-		b.add("the source of probes", SNATTo{Addr: source}, tcp, c.toPods(f), sender)
+	for pods := range c.toRanges(c.pods, "probes") {
+		source := ByFamily(pods.Family(), c.ProbeSourceIPv4, c.ProbeSourceIPv6)
+		b.add("the source of probes", SNATTo{Addr: source}, tcp, pods, sender)
 	}
 	return b.build()
 }
-
-// familiesOfPods returns the families of the pods' addresses.
-func (c *ambientHostCompiler) familiesOfPods() []Family {
-	return slices.DeleteFunc(slices.Clone(c.families), func(f Family) bool {
-		return len(c.pods.of(f)) == 0
-	})
-}
-
-// toPods returns the match of packets to the pods' addresses of a family.
-func (c *ambientHostCompiler) toPods(f Family) MatchAddr { return toRanges(c.pods.of(f), "probes") }
 
 // Descriptions of the addresses that [AllowsProbeSourceIPv4] and [AllowsProbeSourceIPv6] allow.
 const (

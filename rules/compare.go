@@ -101,16 +101,14 @@ func compareTables(want, got *Table) []Difference {
 	diffs := compareNamed(want.Chains, got.Chains, chainName,
 		func(want, got *Chain) []Difference { return compareChains(chainName(want), want, got) })
 	if want.Owned != got.Owned {
-		diffs = append(diffs, Difference{
-			Kind: Changed, Where: "table " + table, Want: want.ownerText(), Got: got.ownerText(),
-		})
+		diffs = append(diffs,
+			Difference{Changed, "table " + table, want.ownerText(), got.ownerText()})
 	}
 	for _, name := range got.UnusedSets {
 		// If the rule that uses the set is missing, the missing rule is already reported.
 		if !slices.ContainsFunc(want.Sets(), func(m MatchAddr) bool { return m.Set == name }) {
-			diffs = append(diffs, Difference{
-				Kind: Extra, Where: "table " + table, Got: "set " + name + ", which no rule uses",
-			})
+			diffs = append(diffs,
+				Difference{Extra, "table " + table, "", "set " + name + ", which no rule uses"})
 		}
 	}
 	return diffs
@@ -128,9 +126,7 @@ func (t *Table) ownerText() string {
 func compareChains(where string, want, got *Chain) []Difference {
 	var diffs []Difference
 	if !sameBase(want.Base, got.Base) {
-		diffs = append(diffs, Difference{
-			Kind: Changed, Where: where, Want: want.Base.String(), Got: got.Base.String(),
-		})
+		diffs = append(diffs, Difference{Changed, where, want.Base.String(), got.Base.String()})
 	}
 	if slices.EqualFunc(want.Rules, got.Rules, sameRule) {
 		return diffs

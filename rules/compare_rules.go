@@ -28,9 +28,7 @@ func compareRules(where string, want, got []Rule) []Difference {
 		}
 		w := &want[i]
 		if extra.takeSame(wantNumbers[i]) {
-			diffs = append(diffs, Difference{
-				Kind: Reordered, Where: where, Want: w.String(), Got: w.String(),
-			})
+			diffs = append(diffs, Difference{Reordered, where, w.String(), w.String()})
 		} else if sets := extra.takeChanged(where, w); len(sets) > 0 {
 			for _, d := range sets {
 				if !reported[d] { // several rules may use the set

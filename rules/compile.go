@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -317,14 +318,20 @@ func interfaces(out bool, names []InterfaceName) []Match {
 	return matches
 }
 
-// toRanges returns the match of destinations in the ranges, which are of one family. Several ranges
-// become a named set: setPrefix, followed by the family, is the name of the set.
-func toRanges(ranges []netipx.IPRange, setPrefix string) MatchAddr {
-	m := MatchAddr{Side: Destination, Ranges: ranges}
-	if len(ranges) > 1 {
-		m.Set = setPrefix + "-" + m.Family().ipName()
+// toRanges returns, for each captured family with ranges, the match of destinations in its ranges.
+// Several ranges become a named set: setPrefix, followed by the family, is the name of the set.
+func (c *compiler) toRanges(ranges addressRanges, setPrefix string) iter.Seq[MatchAddr] {
+	return func(yield func(MatchAddr) bool) {
+		for _, f := range c.families {
+			m := MatchAddr{Side: Destination, Ranges: ranges.of(f)}
+			if len(m.Ranges) > 1 {
+				m.Set = setPrefix + "-" + f.ipName()
+			}
+			if len(m.Ranges) > 0 && !yield(m) {
+				return
+			}
+		}
 	}
-	return m
 }
 
 // loopbackOf returns the match for loopback destinations of a family.

@@ -9,12 +9,9 @@ func (c *compiler) forDNSServers(side Side, add func(servers ...Match)) {
 	case c.DNS.All:
 		add()
 	default:
-		for _, f := range c.families {
-			if ranges := c.servers.of(f); len(ranges) > 0 {
-				m := toRanges(ranges, "dns-servers")
-				m.Side = side
-				add(m)
-			}
+		for m := range c.toRanges(c.servers, "dns-servers") {
+			m.Side = side
+			add(m)
 		}
 	}
 }

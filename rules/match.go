@@ -251,13 +251,19 @@ func equality(negated bool) string {
 	return "=="
 }
 
-// operand returns the right side of a comparison: a single value, or several values as an anonymous
-// set, after "!=" if negated is set.
-func operand[T any](negated bool, values []T, format func(T) string) string {
+// textsOf returns the text of each value.
+func textsOf[T any](values []T, format func(T) string) []string {
 	texts := make([]string, len(values))
 	for i, v := range values {
 		texts[i] = format(v)
 	}
+	return texts
+}
+
+// operand returns the right side of a comparison: a single value, or several values as an anonymous
+// set, after "!=" if negated is set.
+func operand[T any](negated bool, values []T, format func(T) string) string {
+	texts := textsOf(values, format)
 	if len(texts) == 1 {
 		return not(negated) + texts[0]
 	}

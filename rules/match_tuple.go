@@ -28,14 +28,9 @@ func (m MatchTuple) rank() int { return 3 }
 
 // String returns the match in a notation similar to nft's, which nft does not accept.
 func (m MatchTuple) String() string {
-	alternatives := make([]string, len(m.Alternatives))
-	for i, matches := range m.Alternatives {
-		texts := make([]string, len(matches))
-		for j, m := range matches {
-			texts[j] = m.String()
-		}
-		alternatives[i] = strings.Join(texts, " . ")
-	}
+	alternatives := textsOf(m.Alternatives, func(matches []Match) string {
+		return strings.Join(textsOf(matches, Match.String), " . ")
+	})
 	text := "{ " + strings.Join(alternatives, ", ") + " }"
 	if len(alternatives) == 0 {
 		text = "{ }"

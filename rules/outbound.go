@@ -55,9 +55,9 @@ func (c *compiler) groupOutput() Chain {
 //
 // For each user, then for each group of the proxy, istio-init has three rules: (a) TCP packets of
 // this owner over lo to a non-loopback address are captured as inbound; (b) packets of other owners
-// over lo are not captured; (c) packets of this owner are not captured. By these rules of the first
-// user, no packet over lo reaches the rules of later owners. There are two exceptions: with DNS,
-// rule b applies only to TCP packets to ports other than 53; with an included loopback prefix,
+// over lo are not captured; (c) packets of this owner are not captured. No packet over lo passes
+// the rules of the first user and reaches the rules of later owners. There are two exceptions: with
+// DNS, rule b applies only to TCP packets to ports other than 53; with an included loopback prefix,
 // there is no rule b. Therefore few rules of later owners are needed here.
 //
 // istio-init's rule b matches "not this user". Here rule b has no owner match, because by rule c
@@ -108,11 +108,8 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 	for _, f := range c.families {
 		b.add("loopback", Return, c.loopbackOf(f))
 	}
-	for _, f := range c.families {
-		if ranges := c.excluded.of(f); len(ranges) > 0 {
-			b.addRole(OutboundExcludedCIDR, "excluded outbound address", Return,
-				toRanges(ranges, "outbound-exclude"))
-		}
+	for excluded := range c.toRanges(c.excluded, "outbound-exclude") {
+		b.addRole(OutboundExcludedCIDR, "excluded outbound address", Return, excluded)
 	}
 	if len(c.OutboundPorts) > 0 {
 		b.capture(OutboundCaptured, "included outbound port",
@@ -129,10 +126,7 @@ func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...M
 	if c.OutboundCIDRs.All {
 		b.capture(OutboundCaptured, comment, redirect, matches...)
 	}
-	for _, f := range c.families {
-		if ranges := c.included.of(f); len(ranges) > 0 {
-			included := toRanges(ranges, "outbound-include")
-			b.capture(OutboundCaptured, comment, redirect, append([]Match{included}, matches...)...)
-		}
+	for included := range c.toRanges(c.included, "outbound-include") {
+		b.capture(OutboundCaptured, comment, redirect, append([]Match{included}, matches...)...)
 	}
 }

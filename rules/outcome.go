@@ -81,33 +81,20 @@ func (o Outcome) String() string {
 		return "undecided: " + o.Undecided + " is not known to this model"
 	}
 	text := o.disposition()
-	switch {
-	case o.SNATAddr.IsValid():
-		text += ", source " + o.SNATAddr.String()
-	case o.SNAT != "":
-		text += ", another source (" + o.SNAT + ")"
+	addIf := func(applies bool, format string, args ...any) {
+		if applies {
+			text += fmt.Sprintf(", "+format, args...)
+		}
 	}
-	if o.LeavesLoopback {
-		text += ", leaves by another interface than lo"
-	}
-	if o.Untracked {
-		text += ", not tracked"
-	}
-	if o.Zone != 0 {
-		text += fmt.Sprintf(", conntrack zone %d", o.Zone)
-	}
-	if o.Helper != "" {
-		text += ", conntrack helper " + o.Helper
-	}
-	if o.Mark != 0 {
-		text += fmt.Sprintf(", mark 0x%x", o.Mark)
-	}
-	if o.ConntrackMark != 0 {
-		text += fmt.Sprintf(", connection mark 0x%x", o.ConntrackMark)
-	}
-	if o.UnknownMarks != "" {
-		text += ", marks undecided: " + o.UnknownMarks
-	}
+	addIf(o.SNATAddr.IsValid(), "source %s", o.SNATAddr)
+	addIf(!o.SNATAddr.IsValid() && o.SNAT != "", "another source (%s)", o.SNAT)
+	addIf(o.LeavesLoopback, "leaves by another interface than lo")
+	addIf(o.Untracked, "not tracked")
+	addIf(o.Zone != 0, "conntrack zone %d", o.Zone)
+	addIf(o.Helper != "", "conntrack helper %s", o.Helper)
+	addIf(o.Mark != 0, "mark 0x%x", o.Mark)
+	addIf(o.ConntrackMark != 0, "connection mark 0x%x", o.ConntrackMark)
+	addIf(o.UnknownMarks != "", "marks undecided: %s", o.UnknownMarks)
 	return text
 }
 

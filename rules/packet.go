@@ -72,6 +72,14 @@ type Packet struct {
 // Owner is the user and group of a socket.
 type Owner struct{ UID, GID uint32 }
 
+// Interface returns the interface at the packet's hook: by which it arrives or leaves.
+func (p *Packet) Interface() string {
+	if p.Hook == Output {
+		return p.OutInterface
+	}
+	return p.InInterface
+}
+
 // Family returns the packet's IP version.
 func (p *Packet) Family() Family { return FamilyOf(p.Destination.Addr()) }
 
@@ -201,12 +209,17 @@ func (p Packet) String() string {
 		}
 		return a.Addr().String()
 	}
-	direction, device := "in", p.InInterface
+	direction := "in"
 	if p.Hook == Output {
-		direction, device = "out", p.OutInterface
+		direction = "out"
 	}
 	fmt.Fprintf(b, "%s %s %s > %s dev %s", direction, p.Protocol, endpoint(p.Source),
-		endpoint(p.Destination), device)
+		endpoint(p.Destination), p.Interface())
+	addIf := func(applies bool, format string, args ...any) {
+		if applies {
+			fmt.Fprintf(b, " "+format, args...)
+		}
+	}
 	switch {
 	case p.Owner != nil:
 		fmt.Fprintf(b, " uid %d gid %d", p.Owner.UID, p.Owner.GID)
@@ -215,52 +228,24 @@ func (p Packet) String() string {
 	case p.Hook == Output:
 		b.WriteString(" no-socket")
 	}
-	if p.Mark != 0 {
-		fmt.Fprintf(b, " mark 0x%x", p.Mark)
-	}
-	if p.ConntrackMark != 0 {
-		fmt.Fprintf(b, " ctmark 0x%x", p.ConntrackMark)
-	}
-	if state, ok := p.defaultState(); p.State != state || !ok {
-		fmt.Fprintf(b, " state %s", p.State)
-	}
-	if p.Reply {
-		b.WriteString(" reply")
-	}
-	if p.Status != 0 && p.Status != impliedStatus(p.State) {
-		fmt.Fprintf(b, " status %s", p.Status)
-	}
-	if p.Protocol == TCP && p.Flags != defaultFlags(p.State) {
-		fmt.Fprintf(b, " flags %s", strings.ReplaceAll(p.Flags.String(), " | ", ","))
-	}
-	if p.isICMP() || p.ICMPType != 0 || p.ICMPCode != 0 {
-		fmt.Fprintf(b, " icmp %d/%d", p.ICMPType, p.ICMPCode)
-	}
-	if p.NoListener {
-		b.WriteString(" no-listener")
-	}
-	if p.MissingListeners != "" {
-		fmt.Fprintf(b, " missing-listeners %s", p.MissingListeners)
-	}
-	switch {
-	case !p.InAddress.IsValid():
-	case p.InAddress.IsUnspecified():
-		b.WriteString(" in-address none")
-	default:
-		fmt.Fprintf(b, " in-address %s", p.InAddress)
-	}
-	for _, side := range []struct {
-		option   string
-		addrType AddrType
-	}{{"src-type", p.SourceType}, {"dst-type", p.DestinationType}} {
-		if side.addrType != AddrTypeUnknown {
-			fmt.Fprintf(b, " %s %s", side.option, side.addrType)
-		}
-	}
+	addIf(p.Mark != 0, "mark 0x%x", p.Mark)
+	addIf(p.ConntrackMark != 0, "ctmark 0x%x", p.ConntrackMark)
+	state, ok := p.defaultState()
+	addIf(p.State != state || !ok, "state %s", p.State)
+	addIf(p.Reply, "reply")
+	addIf(p.Status != 0 && p.Status != impliedStatus(p.State), "status %s", p.Status)
+	addIf(p.Protocol == TCP && p.Flags != defaultFlags(p.State), "flags %s",
+		strings.ReplaceAll(p.Flags.String(), " | ", ","))
+	addIf(p.isICMP() || p.ICMPType != 0 || p.ICMPCode != 0, "icmp %d/%d", p.ICMPType, p.ICMPCode)
+	addIf(p.NoListener, "no-listener")
+	addIf(p.MissingListeners != "", "missing-listeners %s", p.MissingListeners)
+	hasNoAddress := p.InAddress.IsUnspecified()
+	addIf(hasNoAddress, "in-address none")
+	addIf(p.InAddress.IsValid() && !hasNoAddress, "in-address %s", p.InAddress)
+	addIf(p.SourceType != AddrTypeUnknown, "src-type %s", p.SourceType)
+	addIf(p.DestinationType != AddrTypeUnknown, "dst-type %s", p.DestinationType)
 	for _, o := range booleanOptions {
-		if *o.field(&p) {
-			b.WriteString(" " + o.name)
-		}
+		addIf(*o.field(&p), "%s", o.name)
 	}
 	return b.String()
 }

@@ -47,11 +47,8 @@ func (t *Table) print(b *strings.Builder) {
 	for _, set := range t.Sets() {
 		keyType := set.Family().ipName() + "_addr"
 		fmt.Fprintf(b, "\tset %s {\n\t\ttype %s\n\t\tflags interval\n", Printable(set.Set), keyType)
-		texts := make([]string, len(set.Ranges))
-		for i, r := range set.Ranges {
-			texts[i] = FormatAddrRange(r)
-		}
-		fmt.Fprintf(b, "\t\telements = { %s }\n\t}\n\n", strings.Join(texts, ",\n\t\t\t     "))
+		elements := strings.Join(textsOf(set.Ranges, FormatAddrRange), ",\n\t\t\t     ")
+		fmt.Fprintf(b, "\t\telements = { %s }\n\t}\n\n", elements)
 	}
 	for i := range t.Chains {
 		if i > 0 {

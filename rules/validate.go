@@ -19,13 +19,7 @@ type Fault struct {
 type Faults []Fault
 
 // Error returns a line for each fault.
-func (f Faults) Error() string {
-	lines := make([]string, len(f))
-	for i, fault := range f {
-		lines[i] = fault.String()
-	}
-	return strings.Join(lines, "\n")
-}
+func (f Faults) Error() string { return strings.Join(textsOf(f, Fault.String), "\n") }
 
 // String returns the field, its value and the allowed values.
 func (f Fault) String() string {
