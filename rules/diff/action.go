@@ -27,19 +27,14 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 			}
 			return
 		case rules.RedirectTo:
-			e.translate(packets,
-				target{kind: redirectTarget, hook: e.currentHook(), port: a.Port, lastPort: a.Last},
-				action)
+			e.translate(packets, target{kind: redirectTarget, port: a.Port, lastPort: a.Last}, action)
 			return
 		case rules.DNATPort:
-			e.translate(packets,
-				target{kind: portTarget, hook: e.currentHook(), port: a.Port, lastPort: a.Last},
-				action)
+			e.translate(packets, target{kind: portTarget, port: a.Port, lastPort: a.Last}, action)
 			return
 		case rules.DNATTo:
 			e.translate(packets, target{
-				kind: addrTarget, hook: e.currentHook(), addr: a.Addr, lastAddr: a.LastAddr,
-				port: a.Port, lastPort: a.Last,
+				kind: addrTarget, addr: a.Addr, lastAddr: a.LastAddr, port: a.Port, lastPort: a.Last,
 			}, action)
 			return
 		case rules.SNATTo:
@@ -49,13 +44,15 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 			e.evaluateReject(a, packets)
 			return
 		case rules.TProxyDrop: // NoListenerDrops
-			with, without := e.divideByListener(packets, tproxyTarget{true, a.Addr, a.Port})
-			e.recordStop(eventIndex, without, action)
-			e.applyVerdict(rules.Drop, without)
-			e.accept(with, func(f *flow) {
-				f.tproxy = tproxyTarget{true, a.Addr, a.Port}
-				f.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
-			})
+			for _, f := range packets {
+				view := e.view(&f.progress)
+				with, without := e.split(f, e.hasListener(tproxyTargetOf(a), &view))
+				e.recordStop(eventIndex, []flow{without}, action)
+				e.applyVerdict(rules.Drop, []flow{without})
+				with.tproxy = tproxyTargetOf(a)
+				with.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
+				e.add(&e.summary.accepted, with)
+			}
 			return
 		case rules.Unknown:
 			packets = e.evaluateUnknownAction(a, packets, eventIndex, actionPart(i))
@@ -197,14 +194,6 @@ func (e *evaluator) hasNoLinkLocalAnswer(a rules.Reject, f flow, view *view) set
 	}))
 }
 
-// accept accepts packets after it has modified them.
-func (e *evaluator) accept(packets []flow, modify func(*flow)) {
-	for _, f := range packets {
-		modify(&f)
-		e.add(&e.summary.accepted, f)
-	}
-}
-
 // translate accepts packets, and changes their destination if their NAT mapping is not determined
 // yet. It ends the evaluation of packets whose translation the model does not represent, or that
 // the kernel drops.
@@ -215,6 +204,7 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 			continue
 		}
 		to := to
+		to.hook = e.currentHook()
 		if f.retracked && to.kind == redirectTarget {
 			var others flow
 			if f, others = e.split(f, e.redirectsToLoopback()); others.packets != none {
@@ -235,7 +225,7 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 		}
 		if to.kind == redirectTarget && to.hook == rules.Prerouting {
 			var lost flow // RedirectWithoutAddressDrops
-			if lost, f = e.split(f, e.withoutAddress); lost.packets != none {
+			if lost, f = e.split(f, e.lacksAddress); lost.packets != none {
 				lost.dropped = true
 				e.add(&e.summary.ended, lost)
 			}
@@ -256,7 +246,10 @@ func (e *evaluator) translateSource(packets []flow, action string, to netip.Addr
 	}
 	resets, packets := e.divide(packets, e.resets)
 	e.add(&e.summary.accepted, resets...) // ResetHasConnection
-	e.accept(packets, func(f *flow) { f.snatAction, f.snat = action, to })
+	for _, f := range packets {
+		f.snatAction, f.snat = action, to
+		e.add(&e.summary.accepted, f)
+	}
 }
 
 // require divides packets into the packets that meet a match, and others. It adds the others to

@@ -12,33 +12,18 @@ import (
 func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.Rule] {
 	return func(yield func(*rules.Rule) bool) {
 		for i := range rs.Tables {
-			t := &rs.Tables[i]
-			applies := t.Family == rules.Inet || slices.Contains(families, t.Family)
-			if applies && !yieldEvaluated(t, yield) {
-				return
+			if !appliesToAny(&rs.Tables[i], families) {
+				continue
+			}
+			for _, c := range reachable(&rs.Tables[i], isEvaluated) {
+				for j := range c.Rules {
+					if !yield(&c.Rules[j]) {
+						return
+					}
+				}
 			}
 		}
 	}
-}
-
-// yieldEvaluated calls yield for the evaluated rules of a table. It stops, and returns false, when
-// yield returns false.
-func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
-	var from []*rules.Chain
-	for i := range t.Chains {
-		c := &t.Chains[i]
-		if c.Base != nil && isEvaluated(c.Base.Hook) {
-			from = append(from, c)
-		}
-	}
-	for _, c := range t.ReachableFrom(from...) {
-		for i := range c.Rules {
-			if !yield(&c.Rules[i]) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // hasMatch reports whether a rule of the ruleset has a match (see [rules.Rule.AllMatches]), also in
@@ -51,6 +36,15 @@ func hasMatch(rs *rules.Ruleset, condition func(rules.Match) bool) bool {
 		}
 	}
 	return false
+}
+
+// eachMatch calls do for each match of the ruleset, also in tuples. Alternatives that several rules
+// share are visited only once.
+func eachMatch(rs *rules.Ruleset, do func(rules.Match)) {
+	hasMatch(rs, func(m rules.Match) bool {
+		do(m)
+		return false
+	})
 }
 
 // ruleHasMatch reports whether a rule has a match (see [rules.Rule.AllMatches]) for which the
@@ -85,22 +79,18 @@ func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
 // condition is true. It examines alternatives that several rules share only once, because there may
 // be many rules and many alternatives.
 func inTuples(condition func(rules.Match) bool) func(rules.Match) bool {
-	var known map[alternativesKey]bool
+	var known map[listKey[[]rules.Match]]bool
 	var meets func(rules.Match) bool
 	meets = func(m rules.Match) bool {
 		tuple, ok := m.(rules.MatchTuple)
 		if !ok {
 			return condition(m)
 		}
-		key := alternativesKeyOf(tuple)
-		has, ok := known[key]
-		if !ok {
-			has = slices.ContainsFunc(tuple.Alternatives, func(alternative []rules.Match) bool {
+		return cached(&known, keyOf(tuple.Alternatives), func() bool {
+			return slices.ContainsFunc(tuple.Alternatives, func(alternative []rules.Match) bool {
 				return slices.ContainsFunc(alternative, meets)
 			})
-			storeIn(&known, key, has)
-		}
-		return has
+		})
 	}
 	return meets
 }

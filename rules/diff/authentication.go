@@ -13,11 +13,13 @@ const authenticationHeader rules.Protocol = 51
 // does so if the rulesets compare the protocols of IPv6 packets in two ways, which differ for such
 // packets (AuthenticationHeaderIsSkipped).
 func OmitsAuthenticationHeaders(left, right *rules.Ruleset) bool {
-	compares := func(legacy bool) bool {
-		return comparesProtocols(left, legacy) || comparesProtocols(right, legacy)
-	}
-	return compares(true) && compares(false)
+	return (comparesProtocolsOfLegacy(left) || comparesProtocolsOfLegacy(right)) &&
+		(comparesProtocols(left, false) || comparesProtocols(right, false))
 }
+
+// comparesProtocolsOfLegacy reports whether a rule of iptables-legacy depends on the protocol of
+// IPv6 packets.
+func comparesProtocolsOfLegacy(rs *rules.Ruleset) bool { return comparesProtocols(rs, true) }
 
 // comparesProtocols reports whether a rule depends on the protocol of IPv6 packets. If legacy is
 // true, it considers only the rules of iptables-legacy, otherwise only the other rules.
@@ -42,13 +44,14 @@ func readsProtocol(m rules.Match) bool {
 // the other family or its addresses.
 func isOfOtherFamily(r *rules.Rule, f rules.Family) bool {
 	return slices.ContainsFunc(r.Matches, func(m rules.Match) bool {
+		family := rules.Inet
 		switch m := m.(type) {
 		case rules.MatchFamily:
-			return m.Family != f && m.Family != rules.Inet
+			family = m.Family
 		case rules.MatchAddr:
-			return m.Family() != f && m.Family() != rules.Inet
+			family = m.Family()
 		}
-		return false
+		return family != f && family != rules.Inet
 	})
 }
 
@@ -60,10 +63,15 @@ func (s *space) protocolMatches(m rules.MatchProtocol, v *view) set {
 			text: "the protocol after the authentication header",
 		}))
 	}
+	return s.negateIf(m.Not, s.protocolIn(m.Protocols...))
+}
+
+// protocolIn returns the packets of the protocols.
+func (s *space) protocolIn(protocols ...rules.Protocol) set {
 	packets := none
-	for _, p := range m.Protocols {
+	for _, p := range protocols {
 		s.meter.step()
 		packets = s.or(packets, s.is(protocol, number(p)))
 	}
-	return s.negateIf(m.Not, packets)
+	return packets
 }

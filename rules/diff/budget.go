@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -33,9 +34,7 @@ var AgentRetryBudget = Budget{Time: 10 * AgentBudget.Time, Memory: 2 * AgentBudg
 // From returns a budget that several requests share, for work that began at the given time. The
 // time before the first request counts in full; the time between the requests does not count.
 func (b Budget) From(begin time.Time) Budget {
-	if b == (Budget{}) {
-		b = DefaultBudget
-	}
+	b = cmp.Or(b, DefaultBudget)
 	b.begin, b.spent = begin, new(atomic.Int64)
 	return b
 }
@@ -76,9 +75,7 @@ const (
 
 // newMeter returns the meter of a request.
 func newMeter(b Budget) *meter {
-	if b == (Budget{}) {
-		b = DefaultBudget
-	}
+	b = cmp.Or(b, DefaultBudget)
 	m := &meter{budget: b, stepsLeft: stepsPerReading, now: time.Now, lastReading: time.Now()}
 	if b.spent == nil {
 		m.budget.spent = new(atomic.Int64)

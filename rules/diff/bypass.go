@@ -1,10 +1,6 @@
 package diff
 
-import (
-	"slices"
-
-	"github.com/sluice-mesh/sluice/rules"
-)
+import "github.com/sluice-mesh/sluice/rules"
 
 // Bypass returns the packets that the desired ruleset redirects to a proxy, and that the live
 // ruleset neither drops nor delivers to the same port of this host by the same method (REDIRECT or
@@ -48,17 +44,13 @@ func (d *decision) findBypasses() {
 		}
 	})
 	// The budget may have ended in the second comparison, after the first had found reasons.
-	undecided, hasMore := first.undecided, first.moreUndecided || d.result.MoreUndecided
-	for _, u := range d.result.Undecided {
-		switch {
-		case slices.ContainsFunc(undecided, u.sameRule):
-		case len(undecided) == MaxUndecided:
-			hasMore = true
-		default:
-			undecided = append(undecided, u)
+	for _, u := range d.undecided {
+		if first.canAdd(u) {
+			first.undecided = append(first.undecided, u)
 		}
 	}
-	d.result.Undecided, d.result.MoreUndecided = undecided, hasMore
+	d.result.Undecided = first.undecided
+	d.result.MoreUndecided = first.moreUndecided || d.moreUndecided
 }
 
 // compareBypass compares two walks for [Bypass].
@@ -66,24 +58,17 @@ func (s *space) compareBypass(left, right *walk) comparison {
 	lefts, unknownLeft := left.outcomes()
 	rights, unknownRight := right.outcomes()
 	var c comparison
-	var differing, captured []set
+	var captured []set
 	for _, l := range lefts.list {
 		if !l.isCaptured() {
 			continue
 		}
 		captured = append(captured, l.packets)
 		for _, r := range rights.list {
-			if r.dropped {
-				continue
-			}
-			packets := s.minus(s.and(l.packets, r.packets), s.sameCapture(&l, &r))
 			s.meter.step()
-			if packets != none {
-				s.meter.alloc(differenceSize)
-				c.differences = append(c.differences, difference{
-					packets: packets, describable: packets, left: l, right: r,
-				})
-				differing = append(differing, packets)
+			if !r.dropped {
+				packets := s.minus(s.and(l.packets, r.packets), s.sameCapture(&l, &r))
+				s.addDifference(&c, &l, &r, packets, packets)
 			}
 		}
 	}
@@ -96,22 +81,17 @@ func (s *space) compareBypass(left, right *walk) comparison {
 		}
 		for _, l := range lefts.list {
 			s.meter.step()
-			packets := s.and(readdressed, l.packets)
-			if packets == none || l.dropped || l.isCaptured() {
-				continue
+			if !l.dropped && !l.isCaptured() {
+				packets := s.and(readdressed, l.packets)
+				s.addDifference(&c, &l, r, packets, packets)
 			}
-			s.meter.alloc(differenceSize)
-			c.differences = append(c.differences, difference{
-				packets: packets, describable: packets, left: l, right: *r,
-			})
-			differing = append(differing, packets)
 		}
 	}
 	unknown := s.or(unknownLeft, s.and(unknownRight, toProxy))
 	if rest := s.minus(unknownRight, unknown); rest != none {
 		unknown = s.or(unknown, s.and(rest, s.captureOfOtherDestination(toProxy)))
 	}
-	s.divideByUnknowns(&c, s.unite(differing), unknown, s.randomMatchesOfOneSide(left, right))
+	s.divideByUnknowns(&c, unknown, left, right)
 	return c
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -34,26 +33,18 @@ func mayDivertLater(desired, live *rules.Ruleset) bool {
 		}
 		return false
 	}
-	families := []rules.Family{rules.IPv4, rules.IPv6}
-	// text returns the text of the rule without its comment and counter, which depend on the
-	// backend.
+	// text returns the text of the rule without its counter, which depends on the backend.
 	text := func(r *rules.Rule) string {
-		var parts []string
-		for _, m := range r.Matches {
-			parts = append(parts, m.String())
-		}
-		for _, a := range rules.WithoutCount(r.Actions) {
-			parts = append(parts, a.String())
-		}
-		return strings.Join(parts, " ")
+		uncounted := rules.Rule{Matches: r.Matches, Actions: rules.WithoutCount(r.Actions)}
+		return uncounted.String()
 	}
 	own := map[string]bool{}
-	for r := range evaluatedRules(desired, families) {
+	for r := range evaluatedRules(desired, bothFamilies) {
 		if slices.ContainsFunc(r.Actions, diverts) {
 			own[text(r)] = true
 		}
 	}
-	for r := range evaluatedRules(live, families) {
+	for r := range evaluatedRules(live, bothFamilies) {
 		if slices.ContainsFunc(r.Actions, diverts) && !own[text(r)] {
 			return true
 		}
@@ -73,7 +64,6 @@ func (s *space) compareLater(left, right *walk) comparison {
 	if later == none {
 		return c
 	}
-	var differing []set
 	for _, l := range lefts.list {
 		l.packets = s.and(l.packets, translated)
 		if l.dropped || l.packets == none {
@@ -85,18 +75,13 @@ func (s *space) compareLater(left, right *walk) comparison {
 				(r.tracking == untracked) == (l.tracking == untracked) {
 				continue
 			}
-			if packets := s.and(l.packets, r.packets); packets != none {
-				s.meter.alloc(differenceSize)
-				c.differences = append(c.differences, difference{
-					packets: packets, describable: packets, left: l, right: r,
-				})
-				differing = append(differing, packets)
-			}
+			packets := s.and(l.packets, r.packets)
+			s.addDifference(&c, &l, &r, packets, packets)
 		}
 	}
 	unknown := s.and(s.minus(unknownRight, unknownLeft), later)
 	unknown = s.or(unknown, right.inAnotherZone(rights.list, translated))
-	s.divideByUnknowns(&c, s.unite(differing), unknown, s.randomMatchesOfOneSide(left, right))
+	s.divideByUnknowns(&c, unknown, left, right)
 	return c
 }
 

@@ -1,7 +1,7 @@
 package diff
 
 import (
-	"net/netip"
+	"cmp"
 	"slices"
 
 	"go4.org/netipx"
@@ -42,12 +42,8 @@ func (s *space) translatedToCaptured(r *flow, toProxy set, proxyPorts map[uint16
 		changed[destination], changed[destinationType] = true, true
 	}
 	if t.kind == addrTarget {
-		last := t.addr
-		if t.lastAddr.IsValid() {
-			last = t.lastAddr
-		}
-		destinations = s.and(destinations,
-			s.addressIn(destination, []netipx.IPRange{netipx.IPRangeFrom(t.addr, last)}))
+		destinations = s.and(destinations, s.within(destination,
+			[]span{{address(t.addr), address(cmp.Or(t.lastAddr, t.addr))}}))
 		if s.hook == rules.Output {
 			changed[iface] = true
 			destinations = s.minus(destinations, s.overLoopback)
@@ -135,10 +131,6 @@ func (s *space) addressable() set {
 			ranges = append(ranges, netipx.IPRangeFrom(a, a))
 		}
 	}
-	prefix := loopbackIPv4
-	if s.family == rules.IPv6 {
-		prefix = loopbackIPv6
-	}
-	ranges = append(ranges, netipx.RangeOfPrefix(netip.MustParsePrefix(prefix)))
+	ranges = append(ranges, addresses(rules.Destination, s.loopbackPrefix()).Ranges...)
 	return s.implies(s.overLoopback, s.addressIn(destination, rules.NormalizeAddrs(ranges)))
 }

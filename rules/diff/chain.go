@@ -9,6 +9,14 @@ import (
 // A chainPosition is the position of a base chain in the evaluation.
 type chainPosition struct {
 	chain rules.ChainRef
+	stage
+	// equalPriority reports that the chain has conntrack's priority, and is assumed to run before
+	// conntrack.
+	equalPriority bool
+}
+
+// A stage tells what the kernel has done with packets before a base chain.
+type stage struct {
 	// beforeConntrack reports that conntrack has not run yet.
 	beforeConntrack bool
 	// loopbackArrival reports that the packets were sent over lo and arrive now.
@@ -19,11 +27,8 @@ type chainPosition struct {
 	// translated reports that the chain runs after the translation of destinations by NAT, and
 	// sourceTranslated that it runs after the translation of sources.
 	translated, sourceTranslated bool
-	// equalPriority reports that the chain has conntrack's priority, and is assumed to run before
-	// conntrack.
-	equalPriority bool
 	// confirmed reports that the chain is assumed to run after conntrack has confirmed the
-	// connections, at postrouting.
+	// connections, at postrouting. In a view, it is also set for packets that arrive on lo.
 	confirmed bool
 }
 
@@ -170,15 +175,11 @@ func (e *evaluator) evaluatedBefore(called *summary, packets set) bool {
 
 // recordEvaluation adds packets for which a variable is evaluated.
 func (e *evaluator) recordEvaluation(key string, packets set) {
-	s := e.summary
-	if s.evaluated == nil {
-		s.evaluated = map[string]set{}
-	}
-	before, known := s.evaluated[key]
+	before, known := e.summary.evaluated[key]
 	if !known {
 		e.meter.alloc(entrySize)
 	}
-	s.evaluated[key] = e.or(before, packets)
+	storeIn(&e.summary.evaluated, key, e.or(before, packets))
 }
 
 // restrict returns the flows of a summary, restricted to the given packets.

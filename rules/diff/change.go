@@ -19,11 +19,11 @@ func (e *evaluator) evaluateChange(
 		view := e.view(&f.progress)
 		switch a := action.(type) {
 		case rules.TProxy: // NoListenerEndsRule, TProxyAssignsSocket, LastTProxyWins
-			with, without := e.split(f, e.hasListener(tproxyTarget{true, a.Addr, a.Port}, &view))
+			with, without := e.split(f, e.hasListener(tproxyTargetOf(a), &view))
 			e.add(e.next, without)
 			e.recordStop(eventIndex, []flow{without}, action)
 			f = with
-			f.tproxy = tproxyTarget{true, a.Addr, a.Port}
+			f.tproxy = tproxyTargetOf(a)
 		case rules.SetMark:
 			f.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
 		case rules.SaveMark:

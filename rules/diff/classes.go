@@ -51,14 +51,8 @@ func (d *decision) addClasses() {
 // sortClasses sorts classes by the lengths of their descriptions, known deviations last.
 func sortClasses(classes []Class) {
 	slices.SortStableFunc(classes, func(a, b Class) int {
-		aIsKnown, bIsKnown := len(a.Deviations) > 0, len(b.Deviations) > 0
-		switch {
-		case aIsKnown && !bIsKnown:
-			return 1
-		case bIsKnown && !aIsKnown:
-			return -1
-		}
-		return cmp.Compare(a.size(), b.size())
+		return cmp.Or(cmp.Compare(min(len(a.Deviations), 1), min(len(b.Deviations), 1)),
+			cmp.Compare(a.size(), b.size()))
 	})
 }
 

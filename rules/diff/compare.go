@@ -2,6 +2,7 @@ package diff
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -52,14 +53,6 @@ func (s *space) compare(left, right *walk) comparison {
 	lefts, unknownLeft := left.outcomes()
 	rights, unknownRight := right.outcomes()
 	var c comparison
-	var differing []set
-	addDifference := func(l, r *flow, packets, describable set) {
-		s.meter.alloc(differenceSize)
-		c.differences = append(c.differences, difference{
-			packets: packets, describable: describable, left: *l, right: *r,
-		})
-		differing = append(differing, packets)
-	}
 	for i := range lefts.list {
 		l := &lefts.list[i]
 		rest := l.packets // not compared yet
@@ -71,12 +64,11 @@ func (s *space) compare(left, right *walk) comparison {
 			}
 			rest = s.minus(rest, packets)
 			describable := packets
-			if packets = s.minus(packets, s.equalOutcome(left, l, r)); packets != none {
-				if l.target.kind == r.target.kind {
-					describable = packets
-				}
-				addDifference(l, r, packets, describable)
+			packets = s.minus(packets, s.equalOutcome(left, l, r))
+			if l.target.kind == r.target.kind {
+				describable = packets
 			}
+			s.addDifference(&c, l, r, packets, describable)
 		}
 		switch same := rights.find(l.progress); {
 		case same < 0:
@@ -86,9 +78,8 @@ func (s *space) compare(left, right *walk) comparison {
 		default:
 			// These packets have equal progress on both sides. Only their marks may differ.
 			r := &rights.list[same]
-			if packets := s.and(s.and(rest, r.packets), left.marksDiffer(l, r)); packets != none {
-				addDifference(l, r, packets, packets)
-			}
+			packets := s.and(s.and(rest, r.packets), left.marksDiffer(l, r))
+			s.addDifference(&c, l, r, packets, packets)
 			rest = s.minus(rest, r.packets)
 		}
 		for j := range rights.list {
@@ -98,9 +89,16 @@ func (s *space) compare(left, right *walk) comparison {
 			compareWith(&rights.list[j])
 		}
 	}
-	s.divideByUnknowns(&c, s.unite(differing), s.or(unknownLeft, unknownRight),
-		s.randomMatchesOfOneSide(left, right))
+	s.divideByUnknowns(&c, s.or(unknownLeft, unknownRight), left, right)
 	return c
+}
+
+// addDifference adds a difference, unless there are no packets.
+func (s *space) addDifference(c *comparison, l, r *flow, packets, describable set) {
+	if packets != none {
+		s.meter.alloc(differenceSize)
+		c.differences = append(c.differences, difference{packets, describable, *l, *r, nil})
+	}
 }
 
 // randomMatchesOfOneSide returns the variables of the random matches that only one side has.
@@ -114,17 +112,20 @@ func (s *space) randomMatchesOfOneSide(left, right *walk) map[int]bool {
 	return found
 }
 
-// divideByUnknowns divides the differing packets into those that differ for all values of the
-// unknowns (differences) and those that differ for some values (undecided).
+// divideByUnknowns divides the packets of the differences into packets that differ for all values
+// of the unknowns (differences) and packets that differ for some values (undecided). unknown
+// contains the packets with an unknown outcome.
 //
-// randomMatches are the variables of the random matches that only one side has. Usually such a
-// match is independent of the matches of the other side. But the rules of two random matches may
-// differ only because the model does not support a part of one rule. Then both may be the same
-// match. Packets whose result depends on an unknown therefore differ only if they differ for all
-// results of randomMatches.
-func (s *space) divideByUnknowns(
-	c *comparison, differing, unknown set, randomMatches map[int]bool,
-) {
+// Usually a random match that only one side has is independent of the matches of the other side.
+// But the rules of two random matches may differ only because the model does not support a part of
+// one rule. Then both may be the same match. Packets whose result depends on an unknown therefore
+// differ only if they differ for all results of the random matches that only one side has.
+func (s *space) divideByUnknowns(c *comparison, unknown set, left, right *walk) {
+	sets := make([]set, len(c.differences))
+	for i := range c.differences {
+		sets[i] = c.differences[i].packets
+	}
+	differing, randomMatches := s.unite(sets), s.randomMatchesOfOneSide(left, right)
 	affected := s.or(differing, unknown)
 	certain := s.minus(s.certainly(affected), s.possibly(unknown))
 	if !s.hasUnknowns {
@@ -151,18 +152,9 @@ func (s *space) divideByUnknowns(
 			s.minus(s.possibly(d.describable), s.or(possible, taken)))
 		taken = s.or(taken, d.describable)
 	}
-	c.differences = s.possibleDifferences(c.differences)
-}
-
-// possibleDifferences returns the differences with packets that can exist.
-func (s *space) possibleDifferences(differences []difference) []difference {
-	var found []difference
-	for _, d := range differences {
-		if s.anyPossible(d.packets) {
-			found = append(found, d)
-		}
-	}
-	return found
+	c.differences = slices.DeleteFunc(c.differences, func(d difference) bool {
+		return !s.anyPossible(d.packets)
+	})
 }
 
 // equalOutcome returns the packets for which two different outcomes have the same effect.

@@ -17,8 +17,7 @@ import (
 func Decide(left, right Side, o Options) Result {
 	d := newDecision(left, right, o)
 	d.comparesStates = true
-	var undecided []Undecided
-	hasMoreUndecided := false
+	hasSameRules := false
 	d.result.Exhausted = runLimited(func() {
 		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right, d.meter)
 		// Each round assumes that the states in shared, except the ones known to differ, are equal
@@ -32,24 +31,27 @@ func Decide(left, right Side, o Options) Result {
 			}
 			d.shared.addDependentStates(d.sides.Left, d.sides.Right)
 		}
-		undecided, hasMoreUndecided = d.result.Undecided, d.result.MoreUndecided
-		if len(d.spaces) == 0 && len(undecided) > 0 && d.sameRules() {
-			d.result.Undecided, d.result.MoreUndecided = nil, false
-		}
+		hasSameRules = len(d.spaces) == 0 && len(d.undecided) > 0 && d.sameRules()
 	})
+	if !hasSameRules {
+		d.result.Undecided, d.result.MoreUndecided = d.undecided, d.moreUndecided
+	}
 	d.describeClasses()
 	if left.RoutingKnown && right.RoutingKnown {
 		d.result.RoutingCompared = true
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
 	}
 	families := d.options.Families
-	if d.result.Exhausted == "" && !hasMoreUndecided {
+	if d.result.Exhausted == "" && !d.moreUndecided {
 		// Where packets are undecided, their further path is unknown, even if it is the same on
 		// both sides.
-		if !slices.ContainsFunc(undecided, isOfLeft) {
+		isUndecided := func(right bool) bool {
+			return slices.ContainsFunc(d.undecided, func(u Undecided) bool { return u.Right == right })
+		}
+		if !isUndecided(false) {
 			d.result.Unreachable.Left = findUnreachable(d.sides.Left, d.reached.Left, families)
 		}
-		if !slices.ContainsFunc(undecided, isOfRight) {
+		if !isUndecided(true) {
 			d.result.Unreachable.Right = findUnreachable(d.sides.Right, d.reached.Right, families)
 		}
 	}
@@ -60,13 +62,18 @@ func Decide(left, right Side, o Options) Result {
 	return d.result
 }
 
+// either reports whether a condition is true for the ruleset of at least one side.
+func (d *decision) either(condition func(*rules.Ruleset) bool) bool {
+	return condition(d.sides.Left) || condition(d.sides.Right)
+}
+
 // compareScopes compares the packets of all families and hooks, and stores the spaces with
 // differences and the reasons why packets are undecided.
 func (d *decision) compareScopes() {
 	d.stateCause, d.result.UntrackedUndecided = nil, false
 	largest := packetScope{
-		translations:  seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right),
-		boundSockets:  dependsOnBinding(d.sides.Left) || dependsOnBinding(d.sides.Right),
+		translations:  d.either(seesTranslations),
+		boundSockets:  d.either(dependsOnBinding),
 		kernelPackets: true,
 		// Without rules for several listeners, the field noListener describes the only one.
 		missingListeners: len(d.shared.listeners) > 1,
@@ -75,10 +82,10 @@ func (d *decision) compareScopes() {
 	if result.differs() {
 		result = d.decideSmallestScope(largest)
 	}
-	if !result.differs() && (redirects(d.sides.Left) || redirects(d.sides.Right)) {
+	if !result.differs() && d.either(redirects) {
 		result = d.decideScope(packetScope{withoutAddress: true}, rules.Prerouting)
 	}
-	if !result.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
+	if !result.differs() && d.either(readsUntracked) {
 		untracked := d.decideScope(packetScope{untracked: true}, rules.Output, rules.Prerouting)
 		d.result.UntrackedUndecided = len(untracked.undecided) > 0
 		if len(untracked.spaces) > 0 {
@@ -89,26 +96,19 @@ func (d *decision) compareScopes() {
 	if d.stateCause != nil && !result.differs() {
 		result.undecided = []Undecided{*d.stateCause}
 	}
-	d.spaces, d.result.Undecided, d.result.MoreUndecided =
-		result.spaces, result.undecided, result.moreUndecided
+	d.scopeResult = result
 }
 
 // decideSmallestScope compares the packets of larger and larger scopes, up to the largest one, and
 // returns the result of the first scope with packets that differ or are undecided. Therefore
 // differences of rare packets are reported only if there are no others.
 func (d *decision) decideSmallestScope(largest packetScope) (result scopeResult) {
-	scopes := []packetScope{{}}
-	addLarger := func(isLarger bool, enlarge func(s *packetScope)) {
-		if isLarger {
-			scope := scopes[len(scopes)-1]
-			enlarge(&scope)
-			scopes = append(scopes, scope)
-		}
-	}
-	addLarger(largest.translations, func(s *packetScope) { s.translations = true })
-	addLarger(largest.boundSockets, func(s *packetScope) { s.boundSockets = true })
-	addLarger(largest.missingListeners, func(s *packetScope) { s.missingListeners = true })
-	for _, scope := range append(scopes, largest) {
+	translated := packetScope{translations: largest.translations}
+	bound := translated
+	bound.boundSockets = largest.boundSockets
+	missing := bound
+	missing.missingListeners = largest.missingListeners
+	for _, scope := range slices.Compact([]packetScope{{}, translated, bound, missing, largest}) {
 		result = d.decideScope(scope, rules.Output, rules.Prerouting)
 		if result.differs() {
 			break
@@ -119,9 +119,20 @@ func (d *decision) decideSmallestScope(largest packetScope) (result scopeResult)
 
 // A scopeResult is the result of comparing a scope.
 type scopeResult struct {
-	spaces        []spaceDifferences
+	// spaces are the spaces with differences.
+	spaces []spaceDifferences
+	// undecided lists the reasons why packets are undecided. moreUndecided reports that there are
+	// more than MaxUndecided.
 	undecided     []Undecided
 	moreUndecided bool
+}
+
+// canAdd reports whether a reason is new, and the list is not full.
+func (r *scopeResult) canAdd(u Undecided) bool {
+	isNew := !slices.ContainsFunc(r.undecided, u.sameRule)
+	isFull := len(r.undecided) == MaxUndecided
+	r.moreUndecided = r.moreUndecided || isNew && isFull
+	return isNew && !isFull
 }
 
 // differs reports whether packets differ or are undecided.
@@ -129,13 +140,13 @@ func (r scopeResult) differs() bool { return len(r.spaces) > 0 || len(r.undecide
 
 // decideScope compares the packets of a scope that enter at the given hooks.
 func (d *decision) decideScope(scope packetScope, hooks ...rules.Hook) scopeResult {
-	d.spaces, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
+	d.scopeResult = scopeResult{}
 	for _, f := range d.options.Families {
 		for _, h := range hooks {
 			d.compareSpace(f, h, scope)
 		}
 	}
-	return scopeResult{d.spaces, d.result.Undecided, d.result.MoreUndecided}
+	return d.scopeResult
 }
 
 // A decision contains the inputs and the intermediate results of one call of Decide or Bypass.
@@ -159,8 +170,8 @@ type decision struct {
 	runLists runLists
 	// variants contains the rulesets without some deviations; nil until there is a difference.
 	variants []variant
-	// spaces are the spaces with differences that decideScope has found.
-	spaces []spaceDifferences
+	// scopeResult is the result of the current or the last scope.
+	scopeResult
 	// reached contains the chains that packets reach.
 	reached Pair[map[*rules.Chain]bool]
 	result  Result
@@ -185,7 +196,7 @@ func newDecision(left, right Side, o Options) *decision {
 		o.MaxClasses = DefaultMaxClasses
 	}
 	if len(o.Families) == 0 {
-		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
+		o.Families = bothFamilies
 	}
 	l, r := left.Ruleset, right.Ruleset
 	switch {
@@ -196,7 +207,7 @@ func newDecision(left, right Side, o Options) *decision {
 	case !right.RoutingKnown:
 		r.Routing = l.Routing
 	}
-	names := interfaceNames(l, r)
+	names := interfaceNames(&l, &r)
 	for _, side := range []Side{left, right} {
 		if side.Redirect != nil { // the rules may not contain all interfaces of the parameters
 			names = append(append(names, side.Redirect.ExcludeInterfaces...),
@@ -228,10 +239,8 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	keptMemory := func() int64 { return shared.memory() + d.runLists.bytes }
 	otherMemory := d.meter.memory - keptMemory()
 	s := newSpace(f, h, d.interfaces, shared)
-	s.withoutAddress = allIf(scope.withoutAddress)
+	s.packetScope, s.lacksAddress = scope, allIf(scope.withoutAddress)
 	s.hostAddresses = d.options.HostAddresses
-	s.translations, s.untracked = scope.translations, scope.untracked
-	s.kernelPackets, s.unmarked = scope.kernelPackets, scope.unmarked
 	s.shared, s.cgroups, s.runLists = d.shared, d.cgroups, &d.runLists
 	s.given = map[string]bool{}
 	s.mixesRandomForms, s.comparesTexts = compareRandomForms(d.sides.Left, d.sides.Right)
@@ -246,11 +255,10 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 			s.given[missingListener(l).key] = false
 		}
 	}
-	if !sendsResets(d.sides.Left) && !sendsResets(d.sides.Right) {
+	if !d.either(sendsResets) {
 		s.excluded, s.resets = s.resets, none
 	}
-	if f == rules.IPv6 && (comparesProtocols(d.sides.Left, true) ||
-		comparesProtocols(d.sides.Right, true)) {
+	if f == rules.IPv6 && d.either(comparesProtocolsOfLegacy) {
 		s.excluded = s.or(s.excluded, s.is(protocol, number(authenticationHeader)))
 	}
 	if !scope.kernelPackets {
@@ -318,18 +326,14 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 	}
 	// add adds a reason with one of the packets as its witness.
 	add := func(u Undecided, packets set) {
-		if slices.ContainsFunc(d.result.Undecided, u.sameRule) {
-			return
-		}
-		if len(d.result.Undecided) == MaxUndecided {
-			d.result.MoreUndecided = true
+		if !d.canAdd(u) {
 			return
 		}
 		if !s.anyPossible(packets) {
 			packets = c.undecided
 		}
 		u.Witness = s.witness(packets)
-		d.result.Undecided = append(d.result.Undecided, u)
+		d.undecided = append(d.undecided, u)
 	}
 	for _, w := range []*walk{left, right} {
 		undecided := make([]set, len(w.unsupported)) // packets, by unsupported expression
@@ -340,7 +344,7 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 			}
 		}
 		for j, u := range w.unsupported {
-			if d.meter.charge(MaxUndecided); d.result.MoreUndecided {
+			if d.meter.charge(MaxUndecided); d.moreUndecided {
 				return
 			}
 			if s.anyPossible(undecided[j]) {
@@ -349,7 +353,7 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 		}
 	}
 	for _, v := range s.unknownsOf(c.differsIf) {
-		if d.meter.charge(MaxUndecided); d.result.MoreUndecided {
+		if d.meter.charge(MaxUndecided); d.moreUndecided {
 			return
 		}
 		u := Undecided{Text: v.text}
@@ -370,12 +374,6 @@ func hasChain(rs *rules.Ruleset, c *rules.Chain) bool {
 	}
 	return false
 }
-
-// isOfLeft reports whether the reason belongs to the left side.
-func isOfLeft(u Undecided) bool { return !u.Right }
-
-// isOfRight reports whether the reason belongs to the right side.
-func isOfRight(u Undecided) bool { return u.Right }
 
 // sameRule reports whether two reasons have the same text and belong to the same rule.
 func (u Undecided) sameRule(other Undecided) bool {

@@ -10,8 +10,9 @@ import (
 // An outcomePart is a part of an outcome, with the rules that can determine the part.
 type outcomePart struct {
 	// name completes the sentence "no rule ...".
-	name    string
-	differs func(a, b rules.Outcome) bool
+	name string
+	// value returns the part, which can be compared with ==.
+	value func(rules.Outcome) any
 	// sets reports whether the action sets the part.
 	sets func(rules.Action) bool
 	// byFirst reports whether the first rule with such an action determines the part, instead of
@@ -23,104 +24,68 @@ type outcomePart struct {
 	isDestination bool
 }
 
+// differs reports whether the part differs in two outcomes.
+func (p *outcomePart) differs(a, b rules.Outcome) bool { return p.value(a) != p.value(b) }
+
 // outcomeParts contains the parts in the order of their importance: if a packet is dropped on one
 // side only, its marks do not matter.
 var outcomeParts = []outcomePart{
 	{
-		name:          "drops it",
-		isDestination: true,
-		differs: func(a, b rules.Outcome) bool {
-			return a.Dropped != b.Dropped || a.Rejected != b.Rejected
-		},
+		name: "drops it", isDestination: true, atBase: isNotNAT,
+		value: func(o rules.Outcome) any { return [...]any{o.Dropped, o.Rejected} },
 		sets: func(a rules.Action) bool {
 			return a == rules.Action(rules.Drop) || isAction[rules.TProxyDrop](a) ||
 				isAction[rules.Reject](a)
 		},
-		atBase: isNotNAT,
 	},
 	{
-		name:    "tracks it",
-		differs: func(a, b rules.Outcome) bool { return a.Untracked != b.Untracked },
-		sets:    isAction[rules.Notrack],
-		byFirst: true,
-		atBase:  isRaw,
+		name: "tracks it", byFirst: true, atBase: isRaw, sets: isAction[rules.Notrack],
+		value: func(o rules.Outcome) any { return o.Untracked },
 	},
 	{
-		name:          "redirects it",
-		isDestination: true,
-		differs: func(a, b rules.Outcome) bool {
-			return a.Redirect != b.Redirect || a.RedirectLast != b.RedirectLast ||
-				a.ToHost != b.ToHost
+		name: "redirects it", isDestination: true, atBase: isNAT, sets: translates,
+		value: func(o rules.Outcome) any { return [...]any{o.Redirect, o.RedirectLast, o.ToHost} },
+	},
+	{
+		name: "hands it to a transparent listener", isDestination: true, atBase: isNotNAT,
+		sets:  isTProxy,
+		value: func(o rules.Outcome) any { return [...]any{o.TProxy, o.TProxyAddr} },
+	},
+	{
+		name: "translates its destination", isDestination: true, atBase: isNAT, sets: translates,
+		value: func(o rules.Outcome) any {
+			return [...]any{o.DNATPort, o.DNATPortLast, o.DNATAddr, o.DNATAddrLast}
 		},
-		sets:   translates,
-		atBase: isNAT,
 	},
 	{
-		name:          "hands it to a transparent listener",
-		isDestination: true,
-		differs: func(a, b rules.Outcome) bool {
-			return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr
-		},
-		sets:   isTProxy,
-		atBase: isNotNAT,
-	},
-	{
-		name:          "translates its destination",
-		isDestination: true,
-		differs: func(a, b rules.Outcome) bool {
-			return a.DNATPort != b.DNATPort || a.DNATPortLast != b.DNATPortLast ||
-				a.DNATAddr != b.DNATAddr || a.DNATAddrLast != b.DNATAddrLast
-		},
-		sets:   translates,
-		atBase: isNAT,
-	},
-	{
-		name: "translates its source",
-		differs: func(a, b rules.Outcome) bool {
-			return a.SNATAddr != b.SNATAddr || a.SNAT != b.SNAT
-		},
-		sets:   translatesSource,
+		name: "translates its source", sets: translatesSource,
+		value:  func(o rules.Outcome) any { return [...]any{o.SNATAddr, o.SNAT} },
 		atBase: func(b *rules.Base) bool { return isNAT(b) && b.Hook == rules.Postrouting },
 	},
 	{
-		name:          "leads it back to this host",
-		isDestination: true,
-		differs:       func(a, b rules.Outcome) bool { return a.Rerouted != b.Rerouted },
-		sets:          setsMark,
-		atBase:        isNotNAT,
+		name: "leads it back to this host", isDestination: true, atBase: isNotNAT, sets: setsMark,
+		value: func(o rules.Outcome) any { return o.Rerouted },
 	},
 	{
-		name:          "leads it away from lo",
-		isDestination: true,
-		differs:       func(a, b rules.Outcome) bool { return a.LeavesLoopback != b.LeavesLoopback },
-		sets:          setsMark,
-		atBase:        isNotNAT,
+		name: "leads it away from lo", isDestination: true, atBase: isNotNAT, sets: setsMark,
+		value: func(o rules.Outcome) any { return o.LeavesLoopback },
 	},
 	{
-		name:    "chooses a zone",
-		differs: func(a, b rules.Outcome) bool { return a.Zone != b.Zone },
-		sets:    isAction[rules.SetZone],
-		byFirst: true,
-		atBase:  isRaw,
+		name: "chooses a zone", byFirst: true, atBase: isRaw, sets: isAction[rules.SetZone],
+		value: func(o rules.Outcome) any { return o.Zone },
 	},
 	{
-		name:    "assigns a helper of conntrack",
-		differs: func(a, b rules.Outcome) bool { return a.Helper != b.Helper },
-		sets:    isAction[rules.SetZone],
-		byFirst: true,
-		atBase:  isRaw,
+		name: "assigns a helper of conntrack", byFirst: true, atBase: isRaw,
+		sets:  isAction[rules.SetZone],
+		value: func(o rules.Outcome) any { return o.Helper },
 	},
 	{
-		name:    "marks its connection",
-		differs: func(a, b rules.Outcome) bool { return a.ConntrackMark != b.ConntrackMark },
-		sets:    savesMark,
-		atBase:  atAnyHook,
+		name: "marks its connection", atBase: atAnyHook, sets: savesMark,
+		value: func(o rules.Outcome) any { return o.ConntrackMark },
 	},
 	{
-		name:    "marks it",
-		differs: func(a, b rules.Outcome) bool { return a.Mark != b.Mark },
-		sets:    setsMark,
-		atBase:  atAnyHook,
+		name: "marks it", atBase: atAnyHook, sets: setsMark,
+		value: func(o rules.Outcome) any { return o.Mark },
 	},
 }
 

@@ -41,10 +41,7 @@ var describedFields = []struct {
 
 // describe returns the conditions of the box.
 func (s *space) describe(b box) []Condition {
-	family := "IPv4"
-	if s.family == rules.IPv6 {
-		family = "IPv6"
-	}
+	family := rules.ByFamily(s.family, "IPv4", "IPv6")
 	conditions := []Condition{{"hook", s.hook.String()}, {"family", family}}
 	packets := s.and(b.packets(s), s.possible())
 	for _, d := range describedFields {

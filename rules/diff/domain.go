@@ -19,6 +19,11 @@ const (
 	multicastIPv4, multicastIPv6     = "224.0.0.0/4", "ff00::/8"
 )
 
+// loopbackPrefix returns the prefix of the loopback addresses of the family.
+func (s *space) loopbackPrefix() string {
+	return rules.ByFamily(s.family, loopbackIPv4, loopbackIPv6)
+}
+
 // deprecatedPrefixes are the prefixes of deprecated IPv6 addresses: IPv4-compatible addresses (RFC
 // 4291) and site-local addresses (RFC 3879).
 var deprecatedPrefixes = [...]string{"::/96", "fec0::/10"}
@@ -119,7 +124,7 @@ func isDeprecated(a netip.Addr) bool {
 // has only packets whose interface has an address (see possible).
 func (s *space) excludesDeprecated() bool {
 	return s.single == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting &&
-		s.withoutAddress == none
+		s.lacksAddress == none
 }
 
 // anyPossible reports whether at least one of the packets can exist.
@@ -189,7 +194,7 @@ func (s *space) wellFormedConditions() []set {
 	switch {
 	case s.hook == rules.Output:
 		conditions = append(conditions, isZero(inAddress))
-	case s.single == nil && s.withoutAddress == none:
+	case s.single == nil && s.lacksAddress == none:
 		// The value 0 means that the interface has no address.
 		conditions = append(conditions, s.not(isZero(inAddress)))
 	}
@@ -199,10 +204,8 @@ func (s *space) wellFormedConditions() []set {
 // icmpStates returns the ICMP messages whose state is possible for their type
 // (ICMPStateFollowsType). For other packets the result has no meaning.
 func (s *space) icmpStates() set {
-	requests, replies := rules.ICMPRequests, rules.ICMPReplies
-	if s.family == rules.IPv6 {
-		requests, replies = rules.ICMPv6Requests, rules.ICMPv6Replies
-	}
+	requests := rules.ByFamily(s.family, rules.ICMPRequests, rules.ICMPv6Requests)
+	replies := rules.ByFamily(s.family, rules.ICMPReplies, rules.ICMPv6Replies)
 	established := s.stateIs(rules.Established)
 	ofRequests := s.or(s.stateIs(rules.New), s.and(established, s.is(reply, value{})))
 	ofReplies := s.and(established, s.bit(reply, 0))
@@ -238,35 +241,27 @@ func addrTypeOf(a netip.Addr) rules.AddrType {
 // their addresses.
 func (s *space) addrTypeConditions() []set {
 	var conditions []set
+	add := func(condition set) { conditions = append(conditions, condition) }
 	for _, end := range []struct {
 		address, addrType field
 		side              rules.Side
 	}{{destination, destinationType, rules.Destination}, {source, sourceType, rules.Source}} {
-		first := rules.Unicast
-		if s.family == rules.IPv6 {
-			first = rules.AddrTypeUnknown // see OnlyUnspecifiedIsTypeUnspec
-		}
-		conditions = append(conditions,
-			s.within(end.addrType, []span{{number(first), number(rules.ResolvedType)}}))
-		local, multicast := loopbackIPv4, multicastIPv4
-		if s.family == rules.IPv6 {
-			local, multicast = loopbackIPv6, multicastIPv6
-		}
+		// See OnlyUnspecifiedIsTypeUnspec.
+		first := rules.ByFamily(s.family, rules.Unicast, rules.AddrTypeUnknown)
+		add(s.within(end.addrType, []span{{number(first), number(rules.ResolvedType)}}))
 		for prefix, addrType := range map[string]rules.AddrType{
-			local: rules.Local, multicast: rules.Multicast,
+			s.loopbackPrefix(): rules.Local,
+			rules.ByFamily(s.family, multicastIPv4, multicastIPv6): rules.Multicast,
 		} {
 			inPrefix := s.matchSet(addresses(end.side, prefix), &view{})
-			conditions = append(conditions,
-				s.implies(inPrefix, s.is(end.addrType, number(addrType))))
+			add(s.implies(inPrefix, s.is(end.addrType, number(addrType))))
 		}
 		if s.family == rules.IPv6 {
 			hasNoType := s.is(end.addrType, number(rules.AddrTypeUnknown))
-			conditions = append(conditions,
-				s.implies(hasNoType, s.is(end.address, address(netip.IPv6Unspecified()))))
+			add(s.implies(hasNoType, s.is(end.address, address(netip.IPv6Unspecified()))))
 		} else {
 			broadcast := s.is(end.address, address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))
-			conditions = append(conditions,
-				s.implies(broadcast, s.is(end.addrType, number(rules.Broadcast))))
+			add(s.implies(broadcast, s.is(end.addrType, number(rules.Broadcast))))
 		}
 	}
 	return conditions

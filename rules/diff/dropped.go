@@ -43,12 +43,10 @@ func (d *decision) compareStates(s *space, left, right *walk) {
 // sameConntrackEffects reports whether the dropped packets of two walks are the same and have the
 // same effects on conntrack. It creates no sets.
 func sameConntrackEffects(left, right *walk, lefts, rights []flow) bool {
-	samePackets := func(l, r flow) bool { return l.packets == r.packets }
 	return left.droppedEarly == right.droppedEarly &&
-		left.droppedConfirmed == right.droppedConfirmed &&
-		slices.EqualFunc(left.arriving, right.arriving, samePackets) &&
+		left.droppedConfirmed == right.droppedConfirmed && left.arriving == right.arriving &&
 		slices.EqualFunc(lefts, rights, func(l, r flow) bool {
-			return samePackets(l, r) && l.zone == r.zone && l.tracking == r.tracking
+			return l.packets == r.packets && l.zone == r.zone && l.tracking == r.tracking
 		})
 }
 
@@ -61,6 +59,16 @@ func (w *walk) droppedFlows() []flow {
 		}
 	}
 	return dropped
+}
+
+// packetsOf returns the packets of flows.
+func (s *space) packetsOf(list []flow) set {
+	packets := none
+	for i := range list {
+		s.meter.step()
+		packets = s.or(packets, list[i].packets)
+	}
+	return packets
 }
 
 // A conntrackEffect is the effect of dropped packets on conntrack.
@@ -76,10 +84,7 @@ type conntrackEffect struct {
 func (w *walk) conntrackEffects(dropped []flow) []conntrackEffect {
 	// Postrouting confirms the connections of packets that are sent over lo.
 	unconfirmed := w.or(w.is(state, number(rules.New)), w.stateIs(rules.Related))
-	for i := range w.arriving {
-		unconfirmed = w.minus(unconfirmed, w.arriving[i].packets)
-	}
-	unconfirmed = w.minus(unconfirmed, w.droppedConfirmed)
+	unconfirmed = w.minus(unconfirmed, w.or(w.arriving, w.droppedConfirmed))
 	unseen := w.or(w.droppedEarly, unconfirmed) // conntrack forgets dropped unconfirmed connections
 	var effects []conntrackEffect
 	for i := range dropped {
@@ -100,9 +105,7 @@ func (w *walk) recordDropped(p *chainPosition) {
 	if !p.beforeConntrack || p.loopbackArrival || w.single != nil {
 		return
 	}
-	for _, f := range w.droppedFlows() {
-		w.droppedEarly = w.or(w.droppedEarly, f.packets)
-	}
+	w.droppedEarly = w.or(w.droppedEarly, w.packetsOf(w.droppedFlows()))
 }
 
 // forgetMarksOfDropped restores the connection marks of dropped packets that would have begun a
@@ -119,10 +122,7 @@ func (w *walk) forgetMarksOfDropped() {
 			continue
 		}
 		if forgotten == none {
-			forgotten = w.minus(w.is(state, number(rules.New)), w.droppedConfirmed)
-			for j := range w.arriving {
-				forgotten = w.minus(forgotten, w.arriving[j].packets)
-			}
+			forgotten = w.minus(w.is(state, number(rules.New)), w.or(w.arriving, w.droppedConfirmed))
 		}
 		packets := w.and(f.packets, forgotten)
 		f.connectionMark = w.marks.merge(packets, w.marks.connection, w.minus(f.packets, packets),
@@ -133,12 +133,8 @@ func (w *walk) forgetMarksOfDropped() {
 // recordDroppedConfirmed records, after the evaluation of a chain for packets of confirmed
 // connections, the packets that have been dropped.
 func (w *walk) recordDroppedConfirmed(confirmed []flow) {
-	for _, f := range w.droppedFlows() {
-		for i := range confirmed {
-			w.meter.step()
-			w.droppedConfirmed = w.or(w.droppedConfirmed, w.and(f.packets, confirmed[i].packets))
-		}
-	}
+	dropped := w.and(w.packetsOf(w.droppedFlows()), w.packetsOf(confirmed))
+	w.droppedConfirmed = w.or(w.droppedConfirmed, dropped)
 }
 
 // dependsOnStates reports whether packets of the families may traverse, at the hooks that are

@@ -15,22 +15,19 @@ func (e *evaluator) listMatches(m rules.MatchListed, f flow, packets set, part r
 	positive := m
 	positive.Not = false
 	view := e.view(&f.progress)
+	lookup := rules.Unknown{
+		Text: positive.String(), Effect: rules.Reads, State: m.State, Ignores: listIgnores,
+	}
 	switch {
 	case e.shared.written[m.State]:
-		return e.negateIf(m.Not,
-			e.evaluateUnknown(rules.Unknown{
-				Text: positive.String(), Data: m.Contents, Effect: rules.ReadsHistory, State: m.State,
-				Ignores: listIgnores,
-			}, f, e.and(f.packets, packets), part))
+		lookup.Data, lookup.Effect = m.Contents, rules.ReadsHistory
 	case m.OtherFields && (view.loopbackArrival || f.mark != e.marks.packet):
 		// The mark or the interface of the packet has changed. The lookup may use it, and may have
 		// another result than a lookup before the change.
-		return e.negateIf(m.Not,
-			e.evaluateUnknown(rules.Unknown{
-				Text: positive.String(), Effect: rules.Reads, State: m.State, Ignores: listIgnores,
-			}, f, e.and(f.packets, packets), part))
+	default:
+		return e.negateIf(m.Not, e.inList(positive, &view))
 	}
-	return e.negateIf(m.Not, e.inList(positive, &view))
+	return e.negateIf(m.Not, e.evaluateUnknown(lookup, f, packets, part))
 }
 
 // listIgnores contains the inputs on which a lookup in a list does not depend.
@@ -41,11 +38,7 @@ const listIgnores = rules.ConnectionInput | rules.ConntrackMarkInput | rules.Con
 // translation is another variable than the result for the original addresses.
 func (s *space) inList(m rules.MatchListed, v *view) set {
 	lookup := func(key, text string) set {
-		found := variable{key: key, text: text}
-		if s.single != nil {
-			found.kind = random // both results are possible for one packet
-		}
-		return s.variable(found)
+		return s.variable(variable{key: key, text: text, kind: s.randomIfSingle(hostFact)})
 	}
 	key := fmt.Sprintf("list %q %q %q %q", m.State, m.List, m.Parts, m.Contents)
 	if m.Source && v.snatAction != "" {
@@ -91,9 +84,7 @@ func (s *space) inListAfterSNAT(m rules.MatchListed, v *view, key string) set {
 	if !v.snat.IsValid() {
 		return s.variable(found) // the kernel selects the source
 	}
-	if found.kind = hostFact; s.single != nil {
-		found.kind = random
-	}
+	found.kind = s.randomIfSingle(hostFact)
 	original := *v
 	original.snatAction, original.snat = "", netip.Addr{}
 	return s.ifElse(s.is(source, address(v.snat)), s.inList(m, &original), s.variable(found))

@@ -36,7 +36,7 @@ func (e *evaluator) evaluateFlow(f flow) {
 		e.endUndecided(sideEffectText(e.rule()), f)
 		return
 	}
-	matched, others := e.split(f, e.guard(f))
+	matched, others := e.split(f, e.runSet(f))
 	e.add(e.next, others)
 	if matched.packets == none {
 		return
@@ -49,11 +49,11 @@ func (e *evaluator) evaluateFlow(f flow) {
 	e.evaluateActions(e.rule().Actions, []flow{matched}, eventIndex)
 }
 
-// guard returns the packets that match a rule of the run. The result is valid for packets with the
+// runSet returns the packets that match a rule of the run. The result is valid for packets with the
 // progress of the flow.
-func (e *evaluator) guard(f flow) set {
+func (e *evaluator) runSet(f flow) set {
 	view := e.view(&f.progress)
-	packets := e.staticGuard(&view)
+	packets := e.staticRunSet(&view)
 	if e.run.isStatic {
 		return packets
 	}
@@ -67,24 +67,19 @@ func (e *evaluator) guard(f flow) set {
 	return packets
 }
 
-// staticGuard returns the packets that meet all static matches of a rule of the run.
-func (e *evaluator) staticGuard(view *view) set {
+// staticRunSet returns the packets that meet all static matches of a rule of the run.
+func (e *evaluator) staticRunSet(view *view) set {
 	if e.single != nil {
 		return e.staticRuleSet(e.rule(), view)
 	}
-	key := guardKey{e.chain.Chain, e.run.first, *view}
-	packets, known := e.guards[key]
-	if known {
-		return packets
-	}
-	packets = e.unite(e.runGuards(view))
-	e.meter.alloc(guardSize)
-	storeIn(&e.guards, key, packets)
-	return packets
+	return cached(&e.runSets, runSetKey{e.chain.Chain, e.run.first, *view}, func() set {
+		e.meter.alloc(cachedSetSize)
+		return e.unite(e.ruleSetsOfRun(view))
+	})
 }
 
-// runGuards returns sets whose union contains the packets that match a rule of the run.
-func (e *evaluator) runGuards(view *view) []set {
+// ruleSetsOfRun returns sets whose union contains the packets that match a rule of the run.
+func (e *evaluator) ruleSetsOfRun(view *view) []set {
 	var sets []set
 	lists := e.listsOfRun()
 	for _, i := range lists.others {
@@ -166,8 +161,8 @@ func (e *evaluator) onlyAddressMatch(r *rules.Rule) (m rules.MatchAddr, ok bool)
 		!slices.ContainsFunc(m.Ranges, func(r netipx.IPRange) bool { return !r.IsValid() })
 }
 
-// guardSize is the size of a cached guard in bytes.
-const guardSize = 256
+// cachedSetSize is the size of a set with its key in a cache in bytes.
+const cachedSetSize = 256
 
 // addEvent adds an event.
 func (e *evaluator) addEvent(ev event) {
@@ -217,7 +212,7 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 	case rules.MatchListed:
 		return e.listMatches(m, f, packets, part)
 	case rules.Unknown:
-		return e.evaluateUnknown(m, f, e.and(f.packets, packets), part)
+		return e.evaluateUnknown(m, f, packets, part)
 	case rules.MatchReversePath:
 		if f.mark != e.marks.packet && (view.xtables || !view.tproxy.assigned) {
 			// The route depends on the mark, which has changed.
@@ -232,7 +227,7 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 		if m.UsesUnknown() {
 			e.meter.charge(textSteps * len(m.Alternatives))
 			u := rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData}
-			return e.evaluateUnknown(u, f, e.and(f.packets, packets), part)
+			return e.evaluateUnknown(u, f, packets, part)
 		}
 		return e.tupleMatches(m, func(alternative rules.Match) set {
 			return e.evaluateMatch(alternative, f, packets, part)

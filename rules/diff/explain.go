@@ -125,14 +125,7 @@ func (x *explanation) addUncertain(cases set) {
 		x.addedNodes = map[uint32]bool{}
 	}
 	x.visitNodes(cases, x.addedNodes, func(bit uint32) {
-		text := ""
-		if i, ok := x.variableOf(bit); ok {
-			text = x.variableList[i].text
-		} else if f := x.fieldOf[bit]; isUnknownMark(f) {
-			text = x.markVariables[f-firstUnknownMark].text
-		} else {
-			text = unknownField(f)
-		}
+		text := x.variableAt(bit).text
 		if len(x.uncertain) < maxListedCauses && !slices.Contains(x.uncertain, text) {
 			x.uncertain = append(x.uncertain, text)
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sort"
 	"sync"
-	"unsafe"
 
 	"go4.org/netipx"
 
@@ -106,12 +105,7 @@ var (
 	layoutIPv6 = sync.OnceValue(func() *layout { return newLayout(128) })
 )
 
-func layoutOf(f rules.Family) *layout {
-	if f == rules.IPv6 {
-		return layoutIPv6()
-	}
-	return layoutIPv4()
-}
+func layoutOf(f rules.Family) *layout { return rules.ByFamily(f, layoutIPv4, layoutIPv6)() }
 
 // Values of the field user: userSocketBit is set for a packet with a socket of a user, and
 // kernelSocketUser is the value for a packet with a socket of the kernel.
@@ -125,6 +119,14 @@ type value struct{ high, low uint64 }
 
 // number converts a number to a value.
 func number[T ~uint8 | ~uint16 | ~uint32 | ~uint64](n T) value { return value{low: uint64(n)} }
+
+// oneIf returns the value 1 if the condition is true, and otherwise 0.
+func oneIf(condition bool) value {
+	if condition {
+		return value{low: 1}
+	}
+	return value{}
+}
 
 // address converts an address to a value.
 func address(a netip.Addr) value {
@@ -239,24 +241,16 @@ func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
 	if s.single != nil && s.single.known[f] {
 		return allIf(isIn(s.single.values[f].address(len(s.bits[f])), ranges))
 	}
-	key := rangesKey{f, unsafe.SliceData(ranges), len(ranges)}
-	packets, ok := s.ranges[key]
-	if !ok {
-		packets = s.within(f, s.addressSpans(ranges))
-		if s.ranges == nil {
-			s.ranges = map[rangesKey]set{}
-		}
+	return cached(&s.ranges, rangesKey{f, keyOf(ranges)}, func() set {
 		s.meter.alloc(entrySize)
-		s.ranges[key] = packets
-	}
-	return packets
+		return s.within(f, s.addressSpans(ranges))
+	})
 }
 
-// rangesKey identifies a list of ranges, which several rules may share, for a field.
+// A rangesKey identifies a list of ranges for a field.
 type rangesKey struct {
-	field field
-	first *netipx.IPRange
-	count int
+	field  field
+	ranges listKey[netipx.IPRange]
 }
 
 // isIn reports whether an address is in one of the ranges, which are sorted.

@@ -23,22 +23,19 @@ func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 		if !appliesTo(t, family) {
 			continue
 		}
-		atOutput := slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
-			return c.Base != nil && c.Base.Hook == rules.Output
-		})
+		hasOutput, hasNotrack := false, false
 		for j := range t.Chains {
 			c := &t.Chains[j]
-			if c.Base != nil && c.Base.Position() <= reassemblyPriority && len(c.Rules) > 0 {
-				runsEarly = true
-			}
-			for k := range c.Rules {
-				untracks = untracks || atOutput &&
-					slices.Contains(c.Rules[k].Actions, rules.Action(rules.Notrack{}))
-				readsFields = readsFields || ruleHasMatch(&c.Rules[k], readsField)
-				reassembles = reassembles ||
-					enablesReassembly(&c.Rules[k], family, readsConnection)
-			}
+			hasOutput = hasOutput || c.Base != nil && c.Base.Hook == rules.Output
+			hasNotrack = hasNotrack || c.HasAction(isAction[rules.Notrack])
+			readsFields = readsFields || chainHasMatch(c, readsField)
+			runsEarly = runsEarly || c.Base != nil && c.Base.Position() <= reassemblyPriority &&
+				len(c.Rules) > 0
+			reassembles = reassembles || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+				return enablesReassembly(&r, family, readsConnection)
+			})
 		}
+		untracks = untracks || hasOutput && hasNotrack
 	}
 	return readsFields && (runsEarly || untracks || !reassembles)
 }
@@ -59,9 +56,7 @@ func enablesReassembly(
 	r *rules.Rule, f rules.Family, readsConnection func(rules.Match) bool,
 ) bool {
 	return enablesConntrack(r, f, readsConnection) || ruleHasMatch(r, findsSocket) ||
-		slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-			return isAction[rules.TProxy](a) || isAction[rules.TProxyDrop](a)
-		})
+		slices.ContainsFunc(r.Actions, isTProxy)
 }
 
 // findsSocket reports whether a match looks up a socket as xtables does. The socket expression of

@@ -78,6 +78,22 @@ func newInterfaceClasses(names []rules.InterfaceName, m *meter) *interfaceClasse
 	return c
 }
 
+// interfaceNames returns the names of interfaces in the rulesets. If several rules share a list of
+// names, the result contains these names only once.
+func interfaceNames(rulesets ...*rules.Ruleset) []rules.InterfaceName {
+	var names []rules.InterfaceName
+	seen := map[listKey[rules.InterfaceName]]bool{}
+	for _, rs := range rulesets {
+		eachMatch(rs, func(m rules.Match) {
+			if i, ok := m.(rules.MatchInterface); ok && !seen[keyOf(i.Names)] {
+				seen[keyOf(i.Names)] = true
+				names = append(names, i.Names...)
+			}
+		})
+	}
+	return names
+}
+
 // isInterfaceName reports whether an interface can have the name: dev_valid_name in net/core/dev.c.
 // iptables-nft uses the name INVAL/D in rules that match no packet.
 func isInterfaceName(name string) bool {
@@ -181,7 +197,7 @@ func (c *interfaceClasses) classOf(iface string) int {
 func (c *interfaceClasses) classSpans(names []rules.InterfaceName) []span {
 	var found []span
 	for _, n := range names {
-		from := c.firstIndex(n.Name)
+		from := sort.Search(len(c.classes), func(i int) bool { return c.classes[i].example >= n.Name })
 		end := from
 		switch {
 		case n.Prefix:
@@ -196,9 +212,4 @@ func (c *interfaceClasses) classSpans(names []rules.InterfaceName) []span {
 		}
 	}
 	return mergeSpans(found)
-}
-
-// firstIndex returns the index of the first class whose example is not less than the name.
-func (c *interfaceClasses) firstIndex(name string) int {
-	return sort.Search(len(c.classes), func(i int) bool { return c.classes[i].example >= name })
 }

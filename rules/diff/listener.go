@@ -1,27 +1,18 @@
 package diff
 
-import (
-	"slices"
-
-	"github.com/sluice-mesh/sluice/rules"
-)
+import "github.com/sluice-mesh/sluice/rules"
 
 // listenersOf returns the listeners of the tproxy rules of all sides, in the order of the rules.
 // The listeners are independent: each may exist without the others.
 func listenersOf(sides ...*rules.Ruleset) []tproxyTarget {
 	var found []tproxyTarget
 	known := map[tproxyTarget]bool{}
-	add := func(t tproxyTarget) {
-		if !known[t] {
-			known[t] = true
-			found = append(found, t)
-		}
-	}
 	for _, rs := range sides {
 		for _, r := range rs.AllRules() {
 			for _, a := range r.Actions {
-				if t := tproxyTargetOf(a); t.assigned {
-					add(t)
+				if t := tproxyTargetOf(a); t.assigned && !known[t] {
+					known[t] = true
+					found = append(found, t)
 				}
 			}
 		}
@@ -43,13 +34,14 @@ func tproxyTargetOf(a rules.Action) tproxyTarget {
 // missingListener returns the variable that is true if a listener is missing although the field
 // noListener says that listeners exist. Variables are needed only if rules have several listeners.
 func missingListener(t tproxyTarget) variable {
-	text := "whether the listener of tproxy on port " + rules.ListenerName(t.addr, t.port) +
-		" is missing"
-	if t.addr.IsValid() {
-		text = "whether the listener of tproxy on " + rules.ListenerName(t.addr, t.port) +
-			" is missing"
+	name := rules.ListenerName(t.addr, t.port)
+	on := name
+	if !t.addr.IsValid() {
+		on = "port " + name
 	}
-	return variable{key: listenerKey + rules.ListenerName(t.addr, t.port), text: text}
+	return variable{
+		key: listenerKey + name, text: "whether the listener of tproxy on " + on + " is missing",
+	}
 }
 
 // hasListener returns the packets for which a tproxy action finds a transparent socket
@@ -77,15 +69,4 @@ func (e *evaluator) hasListener(t tproxyTarget, view *view) set {
 		}
 	}
 	return e.minus(found, missing)
-}
-
-// divideByListener divides packets into those for which a tproxy action finds a transparent socket,
-// and the others.
-func (e *evaluator) divideByListener(packets []flow, t tproxyTarget) (with, without []flow) {
-	for _, f := range packets {
-		view := e.view(&f.progress)
-		in, out := e.divide([]flow{f}, e.hasListener(t, &view))
-		with, without = slices.Concat(with, in), slices.Concat(without, out)
-	}
-	return with, without
 }

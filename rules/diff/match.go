@@ -19,7 +19,7 @@ type matcher struct {
 	staticSets map[matchKey]set
 	tuples     map[tupleKey]set
 	// staticTuples caches the results of allStatic.
-	staticTuples map[alternativesKey]bool
+	staticTuples map[listKey[[]rules.Match]]bool
 }
 
 // staticMatchSet returns the packets that meet a static match, and caches the result.
@@ -30,14 +30,10 @@ func (m *matcher) staticMatchSet(match *rules.Match, v *view) set {
 	if m.single != nil {
 		return m.matchSet(*match, v)
 	}
-	key := matchKey{match, relevantView(*match, *v)}
-	packets, ok := m.staticSets[key]
-	if !ok {
-		packets = m.matchSet(*match, v)
-		m.meter.alloc(guardSize)
-		storeIn(&m.staticSets, key, packets)
-	}
-	return packets
+	return cached(&m.staticSets, matchKey{match, relevantView(*match, *v)}, func() set {
+		m.meter.alloc(cachedSetSize)
+		return m.matchSet(*match, v)
+	})
 }
 
 // relevantView returns the part of a view on which the set of a match depends.
@@ -48,31 +44,46 @@ func relevantView(match rules.Match, v view) view {
 	case rules.MatchAddr:
 		if m.Side == rules.Source {
 			return view{
-				snatAction: v.snatAction, snat: v.snat, sourceTranslated: v.sourceTranslated,
-				tracking: v.tracking,
+				stage: stage{sourceTranslated: v.sourceTranslated},
+				visibleProgress: visibleProgress{
+					snatAction: v.snatAction, snat: v.snat, tracking: v.tracking,
+				},
 			}
 		}
 	case rules.MatchPort:
 		if m.Side == rules.Source {
 			return view{
-				snatAction: v.snatAction, sourceTranslated: v.sourceTranslated,
-				tracking: v.tracking,
+				stage:           stage{sourceTranslated: v.sourceTranslated},
+				visibleProgress: visibleProgress{snatAction: v.snatAction, tracking: v.tracking},
 			}
 		}
 	case rules.MatchInterface:
 		return view{
-			loopbackArrival: v.loopbackArrival, atPostrouting: v.atPostrouting,
-			leavesHost: v.leavesHost, leavesLoopback: v.leavesLoopback, target: v.target,
-			translated: v.translated, tracking: v.tracking,
+			stage: stage{
+				loopbackArrival: v.loopbackArrival, atPostrouting: v.atPostrouting,
+				leavesHost: v.leavesHost, translated: v.translated,
+			},
+			visibleProgress: visibleProgress{
+				leavesLoopback: v.leavesLoopback, target: v.target, tracking: v.tracking,
+			},
 		}
 	case rules.MatchOwner:
-		return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: v.xtables}
+		return socketView(v)
 	case rules.MatchCgroup:
 		if v.xtables {
-			return view{loopbackArrival: v.loopbackArrival, tproxy: v.tproxy, xtables: true}
+			return socketView(v)
 		}
 	}
 	return v
+}
+
+// socketView returns the part of a view that selects the socket of a packet.
+func socketView(v view) view {
+	return view{
+		stage:           stage{loopbackArrival: v.loopbackArrival},
+		visibleProgress: visibleProgress{tproxy: v.tproxy},
+		xtables:         v.xtables,
+	}
 }
 
 // isStatic reports whether the match depends only on the packet and the view.
@@ -83,13 +94,9 @@ func (m *matcher) isStatic(match rules.Match) bool {
 	case rules.MatchReversePath:
 		return !strings.Contains(match.Kind, "mark")
 	case rules.MatchTuple:
-		key := alternativesKeyOf(match)
-		static, known := m.staticTuples[key]
-		if !known {
-			static = m.allStatic(match.Alternatives)
-			storeIn(&m.staticTuples, key, static)
-		}
-		return static
+		return cached(&m.staticTuples, keyOf(match.Alternatives), func() bool {
+			return m.allStatic(match.Alternatives)
+		})
 	}
 	return true
 }
@@ -240,43 +247,31 @@ func (s *space) stateMatches(m rules.MatchState, v *view) set {
 // addrTypeMatches returns the packets whose source or destination has one of the types of the
 // match. It ignores the negation of the match.
 func (s *space) addrTypeMatches(m rules.MatchAddrType, v *view) set {
-	f := sourceType
-	if m.Side == rules.Destination {
-		f = destinationType
-		switch a, isOriginal := s.addressOf(v.target); {
-		case isOriginal && s.seesRetranslated(v):
-			return s.ifElse(s.retranslated(), s.variable(variable{
-				key:  fmt.Sprint("type of the destination translated before ", m.Types),
-				kind: unknownBit,
-				text: "the type of the address to which earlier packets of the connection " +
-					"were sent",
-			}), s.typeIn(f, m.Types))
-		case isOriginal: // the type of the destination field
-		case !a.IsValid() && v.target.kind == redirectTarget:
-			return allIf(m.Types.Has(rules.Local))
-		case a.IsValid() && addrTypeOf(a) != rules.AddrTypeUnknown:
-			return allIf(m.Types.Has(addrTypeOf(a)))
-		default:
-			return s.variable(variable{
-				key:  fmt.Sprint("type of ", v.target.addr, v.target.lastAddr, m.Types),
-				kind: unknownBit,
-				text: fmt.Sprintf("the type of the address %s, to which the packet is sent",
-					v.target.addr),
-			})
-		}
-	}
-	if m.Side == rules.Source && v.snatAction != "" {
+	spans := typeSpans(m.Types)
+	switch a, isOriginal := s.addressOf(v.target); {
+	case m.Side == rules.Source && v.snatAction != "":
 		return s.sourceCondition(m.String(), v)
+	case m.Side == rules.Source:
+		return s.sourceWithin(sourceType, spans, v, s.within(sourceType, spans))
+	case isOriginal && s.seesRetranslated(v):
+		return s.ifElse(s.retranslated(), s.variable(variable{
+			key:  fmt.Sprint("type of the destination translated before ", m.Types),
+			kind: unknownBit,
+			text: "the type of the address to which earlier packets of the connection were sent",
+		}), s.within(destinationType, spans))
+	case isOriginal:
+		return s.within(destinationType, spans)
+	case !a.IsValid() && v.target.kind == redirectTarget:
+		return allIf(m.Types.Has(rules.Local))
+	case a.IsValid() && addrTypeOf(a) != rules.AddrTypeUnknown:
+		return allIf(m.Types.Has(addrTypeOf(a)))
 	}
-	if m.Side == rules.Source {
-		return s.sourceWithin(f, typeSpans(m.Types), v, s.typeIn(f, m.Types))
-	}
-	return s.typeIn(f, m.Types)
-}
-
-// typeIn returns the packets whose address type in the field is one of the types.
-func (s *space) typeIn(f field, types rules.AddrTypeSet) set {
-	return s.within(f, typeSpans(types))
+	return s.variable(variable{
+		key:  fmt.Sprint("type of ", v.target.addr, v.target.lastAddr, m.Types),
+		kind: unknownBit,
+		text: fmt.Sprintf("the type of the address %s, to which the packet is sent",
+			v.target.addr),
+	})
 }
 
 // typeSpans converts address types.

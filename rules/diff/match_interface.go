@@ -44,12 +44,9 @@ func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	if rerouted == none {
 		return s.interfaceNamed(names)
 	}
-	by := variable{
-		key: fmt.Sprint("output interface at postrouting ", v.target, names), kind: unknownBit,
+	return s.ifElse(rerouted, s.variable(variable{
+		key:  fmt.Sprint("output interface at postrouting ", v.target, names),
+		kind: s.randomIfSingle(unknownBit),
 		text: "by which interface the packet leaves after its destination or its mark has changed",
-	}
-	if s.single != nil {
-		by.kind = random // for a single packet, list both outcomes
-	}
-	return s.ifElse(rerouted, s.variable(by), s.interfaceNamed(names))
+	}), s.interfaceNamed(names))
 }

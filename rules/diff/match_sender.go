@@ -53,25 +53,20 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	case isReceived && v.xtables:
 		return none
 	case isReceived && !v.tproxy.assigned:
-		receiver := variable{
+		return s.lookedUp(variable{
 			key:  "cgroup of the receiver " + s.cgroupName(m),
+			kind: s.randomIfSingle(hostFact),
 			text: "whether the socket that receives the packet is in the cgroup: " + m.String(),
-		}
-		if s.single != nil {
-			receiver.kind = random // for a single packet, list both outcomes
-		}
-		return s.lookedUp(receiver, v)
+		}, v)
 	}
 	in := variable{
 		key:  fmt.Sprint("cgroup ", s.cgroupName(m), v.tproxy),
+		kind: s.randomIfSingle(hostFact),
 		text: "whether the sender is in the cgroup: " + m.String(),
 	}
 	if v.tproxy.assigned {
 		in.kind = unknownBit
 		return s.variable(in)
-	}
-	if s.single != nil {
-		in.kind = random // for a single packet, list both outcomes
 	}
 	return s.and(s.mayHaveSocket(), s.variable(in))
 }

@@ -6,36 +6,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A tupleKey identifies a tuple, by its list of alternatives, which several rules may share, and
-// the view of its packets.
+// A tupleKey identifies a tuple, by its list of alternatives, and the view of its packets.
 type tupleKey struct {
-	alternativesKey
-	not  bool
-	view view
+	alternatives listKey[[]rules.Match]
+	not          bool
+	view         view
 }
 
-// An alternativesKey identifies the alternatives of a tuple by their address in memory.
-type alternativesKey struct {
-	first *[]rules.Match
+// A listKey identifies a list, which several rules may share, by its address in memory.
+type listKey[T any] struct {
+	first *T
 	count int
 }
 
-func alternativesKeyOf(tuple rules.MatchTuple) alternativesKey {
-	return alternativesKey{unsafe.SliceData(tuple.Alternatives), len(tuple.Alternatives)}
-}
+func keyOf[T any](list []T) listKey[T] { return listKey[T]{unsafe.SliceData(list), len(list)} }
 
 // tupleSet returns the packets that meet a static tuple. Several rules may share the alternatives
 // of a tuple. Therefore the address of the alternatives is the key of the cached result, and not
 // the position of the match.
 func (m *matcher) tupleSet(tuple rules.MatchTuple, v *view) set {
-	key := tupleKey{alternativesKeyOf(tuple), tuple.Not, *v}
-	packets, ok := m.tuples[key]
-	if !ok {
-		packets = m.matchSet(tuple, v)
-		m.meter.alloc(guardSize)
-		storeIn(&m.tuples, key, packets)
-	}
-	return packets
+	return cached(&m.tuples, tupleKey{keyOf(tuple.Alternatives), tuple.Not, *v}, func() set {
+		m.meter.alloc(cachedSetSize)
+		return m.matchSet(tuple, v)
+	})
 }
 
 // allStatic reports whether all of the matches are static.

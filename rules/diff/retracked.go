@@ -28,11 +28,8 @@ func (w *walk) retrackInvalid(in []flow) []flow {
 // packets are invalid because of their contents (nf_conntrack_handle_packet in
 // net/netfilter/nf_conntrack_core.c).
 func (s *space) dependsOnZone() set {
-	protocols := s.or(s.tcp, s.isICMP)
-	for _, p := range []rules.Protocol{rules.SCTP, rules.DCCP} {
-		protocols = s.or(protocols, s.is(protocol, number(p)))
-	}
-	return s.and(s.stateIs(rules.Invalid), protocols)
+	protocols := s.protocolIn(rules.TCP, rules.SCTP, rules.DCCP)
+	return s.and(s.stateIs(rules.Invalid), s.or(protocols, s.isICMP))
 }
 
 // setRetracked marks packets as tracked again in another zone. Their NAT mapping is not determined.

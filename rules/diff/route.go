@@ -285,13 +285,9 @@ func (w *walk) isLocal(t target) set {
 	if a.IsValid() && a.IsLoopback() {
 		return all
 	}
-	local := variable{
-		key: fmt.Sprint("local ", t.addr, t.lastAddr),
+	return w.variable(variable{
+		key: fmt.Sprint("local ", t.addr, t.lastAddr), kind: w.randomIfSingle(hostFact),
 		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host",
 			t.addr),
-	}
-	if w.single != nil {
-		local.kind = random // for a single packet, list both outcomes
-	}
-	return w.variable(local)
+	})
 }

@@ -6,7 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unsafe"
+
+	"go4.org/netipx"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -16,8 +17,8 @@ type ruleWriter struct {
 	meter *meter
 	text  strings.Builder // not added to a digest yet
 	// ranges and tuples contain the digests of lists that several rules may share.
-	ranges map[rangesKey]string
-	tuples map[alternativesKey]string
+	ranges map[listKey[netipx.IPRange]]string
+	tuples map[listKey[[]rules.Match]]string
 }
 
 func newRuleWriter(m *meter) *ruleWriter { return &ruleWriter{meter: m} }
@@ -91,19 +92,15 @@ func (w *ruleWriter) writeMatch(m rules.Match) {
 
 // elements returns the digest of the addresses of a match.
 func (w *ruleWriter) elements(m rules.MatchAddr) string {
-	key := rangesKey{first: unsafe.SliceData(m.Ranges), count: len(m.Ranges)}
-	known, ok := w.ranges[key]
-	if !ok {
+	return cached(&w.ranges, keyOf(m.Ranges), func() string {
 		w.meter.charge(textSteps * len(m.Ranges))
+		w.meter.alloc(textEntrySize)
 		digest := sha256.New()
 		for _, r := range m.Ranges {
 			fmt.Fprintf(digest, "%s ", r)
 		}
-		known = string(digest.Sum(nil))
-		w.meter.alloc(textEntrySize)
-		storeIn(&w.ranges, key, known)
-	}
-	return known
+		return string(digest.Sum(nil))
+	})
 }
 
 // setElements returns a text of the elements of the named sets of a rule, which the text of the
@@ -120,9 +117,8 @@ func (w *ruleWriter) setElements(r *rules.Rule) string {
 
 // alternatives returns the digest of the alternatives of a tuple.
 func (w *ruleWriter) alternatives(m rules.MatchTuple) string {
-	key := alternativesKeyOf(m)
-	known, ok := w.tuples[key]
-	if !ok {
+	return cached(&w.tuples, keyOf(m.Alternatives), func() string {
+		w.meter.alloc(textEntrySize)
 		inner := &ruleWriter{meter: w.meter, ranges: w.ranges, tuples: w.tuples}
 		digest := sha256.New()
 		for _, matches := range m.Alternatives {
@@ -132,32 +128,35 @@ func (w *ruleWriter) alternatives(m rules.MatchTuple) string {
 			inner.text.WriteString("\n")
 			inner.flush(digest)
 		}
-		known = string(digest.Sum(nil))
-		w.meter.alloc(textEntrySize)
-		storeIn(&w.tuples, key, known)
-	}
-	return known
+		return string(digest.Sum(nil))
+	})
 }
 
-// otherHooks returns a text of the chains at hooks other than prerouting and output. isComplete is
-// false if chains with equal texts may differ.
-func (w *ruleWriter) otherHooks(rs *rules.Ruleset) (text string, isComplete bool) {
-	var b strings.Builder
-	isComplete = true
-	lacks := inTuples(lacksData)
-	eachChainFrom(rs, isOtherHook, func(t *rules.Table, c *rules.Chain) {
-		if c.Base != nil && !c.HasEffect() {
-			return
+// chains returns the digests of the chains with an effect that packets of the families may reach
+// from base chains at the included hooks, and a text of the order of these base chains. isComplete
+// is false if chains with equal digests may differ, because a position is unknown or isUnread is
+// true for a match.
+func (w *ruleWriter) chains(
+	rs *rules.Ruleset, families []rules.Family, isIncluded func(rules.Hook) bool,
+	isUnread func(rules.Match) bool,
+) (digests []string, order string, isComplete bool) {
+	isComplete, isUnread = true, inTuples(isUnread)
+	for t, c := range reachableChains(rs, isIncluded) {
+		if !appliesToAny(t, families) || c.Base != nil && !c.HasEffect() {
+			continue
 		}
-		b.WriteString(w.chain(t, c))
-		isComplete = isComplete && isKnown(c) && !chainHasMatch(c, lacks)
-	})
+		digests = append(digests, w.chain(t, c))
+		isComplete = isComplete && isKnown(c) && !chainHasMatch(c, isUnread)
+	}
+	var b strings.Builder
 	for h := range rules.Ingress {
-		if isOtherHook(h) {
-			writeOrder(&b, rs.BaseChains(h))
+		if isIncluded(h) {
+			writeOrder(&b, slices.DeleteFunc(rs.BaseChains(h), func(c rules.ChainRef) bool {
+				return !appliesToAny(c.Table, families)
+			}))
 		}
 	}
-	return b.String(), isComplete
+	return digests, b.String(), isComplete
 }
 
 // isKnown reports whether the chain contains everything that determines for which packets, and

@@ -31,8 +31,8 @@ type run struct {
 	hasSideEffects bool
 }
 
-// A guardKey identifies a run, by its first rule, and the view of its packets.
-type guardKey struct {
+// A runSetKey identifies a run, by its first rule, and the view of its packets.
+type runSetKey struct {
 	chain *rules.Chain
 	first int
 	view  view
@@ -108,12 +108,7 @@ func singleAction(r *rules.Rule) rules.Action {
 
 // hasStaticMatches reports whether no match of the rule depends on state that rules modify.
 func (w *walk) hasStaticMatches(r *rules.Rule) bool {
-	for _, m := range r.Matches {
-		if !w.matches.isStatic(m) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Matches, func(m rules.Match) bool { return !w.matches.isStatic(m) })
 }
 
 // isMergeable reports whether rules that have only this action can be merged.
@@ -163,15 +158,13 @@ func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 
 // chainOf returns the chain of the table with a name, or nil if there is none.
 func (w *walk) chainOf(t *rules.Table, name string) *rules.Chain {
-	index, ok := w.chains[t]
-	if !ok {
-		index = make(map[string]*rules.Chain, len(t.Chains))
+	return cached(&w.chains, t, func() map[string]*rules.Chain {
+		index := make(map[string]*rules.Chain, len(t.Chains))
 		for i := range t.Chains {
 			w.meter.step()
 			index[t.Chains[i].Name] = &t.Chains[i]
 		}
 		w.meter.alloc(int64(len(index)) * entrySize)
-		storeIn(&w.chains, t, index)
-	}
-	return index[name]
+		return index
+	})[name]
 }

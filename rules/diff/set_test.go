@@ -180,7 +180,7 @@ func TestInterfacesOfAClassMatchTheSameRules(t *testing.T) {
 		s := newSpace(rules.IPv4, rules.Prerouting, newInterfaceClasses(names, newMeter(Budget{})),
 			newDiagrams(initialSize, newMeter(Budget{})))
 		iface := rapid.StringMatching("[elo][t0]{0,3}").Draw(t, "interface")
-		class := s.interfaceClassOf(rules.Packet{InInterface: iface})
+		class := s.interfaces.classOf(iface)
 		if class < 0 {
 			t.Fatalf("%s is in no class of %v", iface, s.interfaces.classes)
 		}

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -37,15 +38,13 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 		listeners: listenersOf(sides...),
 	}
 	for _, rs := range sides {
-		for _, f := range [...]rules.Family{rules.IPv4, rules.IPv6} {
+		for _, f := range bothFamilies {
 			if hasNATChain(rs, f) {
 				storeIn(&shared.hasNAT, f, true)
 			}
 		}
 		for _, c := range rs.AllChains() {
-			for state := range writtenIn(c) {
-				shared.written[state] = true
-			}
+			maps.Copy(shared.written, writtenIn(c))
 			shared.hasHelper = shared.hasHelper || c.HasAction(assignsHelper)
 		}
 	}
@@ -90,9 +89,7 @@ func (shared sharedState) statesOf(u rules.Unknown) []string {
 
 // addFound adds the found states to differing, and reports whether there are any.
 func (shared sharedState) addFound() bool {
-	for state := range shared.found {
-		shared.differing[state] = true
-	}
+	maps.Copy(shared.differing, shared.found)
 	found := len(shared.found) > 0
 	clear(shared.found)
 	return found
@@ -103,9 +100,9 @@ func (shared sharedState) addFound() bool {
 // at a hook that is evaluated depends on the mark of a connection.
 func (shared sharedState) compareOtherHooks(left, right *rules.Ruleset, m *meter) {
 	w := newRuleWriter(m)
-	l, known := w.otherHooks(left)
-	r, rightKnown := w.otherHooks(right)
-	if !known || !rightKnown || l != r {
+	l, lOrder, lComplete := w.chains(left, bothFamilies, isOtherHook, lacksData)
+	r, rOrder, rComplete := w.chains(right, bothFamilies, isOtherHook, lacksData)
+	if !lComplete || !rComplete || !slices.Equal(l, r) || lOrder != rOrder {
 		addOtherStates(shared.found, left, right)
 	}
 }
@@ -122,14 +119,13 @@ func (shared sharedState) addDependentStates(left, right *rules.Ruleset) {
 		}
 		return false
 	})
-	found := false
 	for _, rs := range [...]*rules.Ruleset{left, right} {
-		eachChainFrom(rs, isOtherHook, func(_ *rules.Table, c *rules.Chain) {
-			found = found || chainHasMatch(c, differs)
-		})
-	}
-	if found {
-		addOtherStates(shared.differing, left, right)
+		for _, c := range reachableChains(rs, isOtherHook) {
+			if chainHasMatch(c, differs) {
+				addOtherStates(shared.differing, left, right)
+				return
+			}
+		}
 	}
 }
 
@@ -138,12 +134,10 @@ func (shared sharedState) addDependentStates(left, right *rules.Ruleset) {
 func addOtherStates(to map[string]bool, left, right *rules.Ruleset) {
 	writesMarks := false
 	for _, rs := range [...]*rules.Ruleset{left, right} {
-		eachChainFrom(rs, isOtherHook, func(_ *rules.Table, c *rules.Chain) {
-			for state := range writtenIn(c) {
-				to[state] = true
-			}
+		for _, c := range reachableChains(rs, isOtherHook) {
+			maps.Copy(to, writtenIn(c))
 			writesMarks = writesMarks || c.HasAction(writesConnectionMark)
-		})
+		}
 	}
 	if writesMarks && (readsConnectionMark(left) || readsConnectionMark(right)) {
 		to[connectionMarks] = true
@@ -165,7 +159,7 @@ func readsConnectionMark(rs *rules.Ruleset) bool {
 		u, ok := m.(rules.Unknown)
 		return ok && mayReadConnectionMark(u) || comparesConnectionMark(m)
 	})
-	for r := range evaluatedRules(rs, []rules.Family{rules.IPv4, rules.IPv6}) {
+	for r := range evaluatedRules(rs, bothFamilies) {
 		if ruleHasMatch(r, mayRead) || slices.ContainsFunc(r.Actions, usesConnectionMark) {
 			return true
 		}
@@ -209,21 +203,18 @@ func writesConnectionMark(a rules.Action) bool {
 		ok && (u.Effect == rules.WritesConntrackMark || u.Effect == rules.AnyEffect)
 }
 
-// eachChainFrom calls fn once for each chain that packets may reach from base chains at the
-// included hooks. It visits called chains before their callers.
-func eachChainFrom(
-	rs *rules.Ruleset, isIncluded func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain),
-) {
-	for i := range rs.Tables {
-		t := &rs.Tables[i]
-		var from []*rules.Chain
-		for j := range t.Chains {
-			if b := t.Chains[j].Base; b != nil && isIncluded(b.Hook) {
-				from = append(from, &t.Chains[j])
+// reachableChains returns the chains of all tables that packets may reach from base chains at the
+// included hooks.
+func reachableChains(
+	rs *rules.Ruleset, isIncluded func(rules.Hook) bool,
+) iter.Seq2[*rules.Table, *rules.Chain] {
+	return func(yield func(*rules.Table, *rules.Chain) bool) {
+		for i := range rs.Tables {
+			for _, c := range reachable(&rs.Tables[i], isIncluded) {
+				if !yield(&rs.Tables[i], c) {
+					return
+				}
 			}
-		}
-		for _, c := range t.ReachableFrom(from...) {
-			fn(t, c)
 		}
 	}
 }

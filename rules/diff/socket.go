@@ -28,8 +28,7 @@ func (s *space) mayHaveSocket() set {
 // mayHaveClosedSocket returns the packets without an owner that a closed socket may have sent. Such
 // a socket has no owner, but sends the rest of its data and retransmits packets.
 func (s *space) mayHaveClosedSocket() set {
-	return s.and(s.is(user, value{}), s.or(s.tcp, s.or(s.is(protocol, number(rules.SCTP)),
-		s.is(protocol, number(rules.DCCP)))))
+	return s.and(s.is(user, value{}), s.protocolIn(rules.TCP, rules.SCTP, rules.DCCP))
 }
 
 // lookedUp returns the packets for which a fact about the socket is true that the kernel looks up

@@ -35,20 +35,13 @@ type space struct {
 	// ranges caches the results of addressIn.
 	ranges map[rangesKey]set
 	// byNames caches the results of interfaceNamed.
-	byNames map[nameListKey]set
+	byNames map[listKey[rules.InterfaceName]]set
 	// hostAddresses is [Options.HostAddresses].
 	hostAddresses []netip.Addr
-	// translations reports that the space has packets of connections whose address or port was
-	// translated earlier.
-	translations bool
-	// untracked reports that the space has packets that enter untracked (EntersUntracked).
-	untracked bool
-	// unmarked reports that received packets, and the first packets of connections, have no mark.
-	unmarked bool
-	// kernelPackets reports that the space has resets, and packets with a socket of the kernel.
-	kernelPackets bool
-	// withoutAddress contains the packets whose interface has no address of the family.
-	withoutAddress set
+	// packetScope selects the rare packets of the space.
+	packetScope
+	// lacksAddress contains the packets whose interface has no address of the family.
+	lacksAddress set
 	// overLoopback contains the packets whose interface is lo, connected contains the packets with
 	// a conntrack entry.
 	overLoopback, connected set
@@ -95,7 +88,7 @@ func newPacketSpace(p rules.Packet, m *meter) *space {
 		family: p.Family(), hook: p.Hook, single: newOnePacket(p),
 	}
 	s.initFrequentSets()
-	s.withoutAddress = s.withoutRedirectAddress(p)
+	s.lacksAddress = s.lacksRedirectAddress(p)
 	s.domain, s.translations, s.kernelPackets, s.untracked = all, true, true, true
 	return s
 }
@@ -111,14 +104,12 @@ func (s *space) entering() set {
 
 // initFrequentSets sets the fields that contain frequently used sets.
 func (s *space) initFrequentSets() {
-	s.tcp = s.is(protocol, number(rules.TCP))
-	s.tcpOrUDP = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
+	s.tcp, s.tcpOrUDP = s.protocolIn(rules.TCP), s.protocolIn(rules.TCP, rules.UDP)
 	// NAT changes the ports of these protocols (l4proto_manip_pkt in net/netfilter/nf_nat_proto.c).
 	// Since Linux 6.17 conntrack does not support ports of DCCP.
-	s.withNATPorts = s.or(s.tcpOrUDP,
-		s.or(s.is(protocol, number(rules.SCTP)), s.is(protocol, number(rules.UDPLite))))
-	s.withPorts = s.or(s.withNATPorts, s.is(protocol, number(rules.DCCP)))
-	s.isICMP = s.is(protocol, number(icmpOf(s.family)))
+	s.withNATPorts = s.or(s.tcpOrUDP, s.protocolIn(rules.SCTP, rules.UDPLite))
+	s.withPorts = s.or(s.withNATPorts, s.protocolIn(rules.DCCP))
+	s.isICMP = s.protocolIn(rules.ByFamily(s.family, rules.ICMP, rules.ICMPv6))
 	s.connected = s.stateIn(func(state rules.State) bool { return state.HasConnection() })
 	s.resets = s.and(s.and(s.tcp, s.maskedEquals(flags, uint32(rules.RST), uint32(rules.RST))),
 		s.stateIs(rules.Related))
@@ -129,9 +120,9 @@ func (s *space) initFrequentSets() {
 	s.overLoopback = s.interfaceNamed([]rules.InterfaceName{{Name: loopback}})
 }
 
-// withoutRedirectAddress returns the packets whose interface has no address for a redirection at
+// lacksRedirectAddress returns the packets whose interface has no address for a redirection at
 // prerouting, in the space of one packet.
-func (s *space) withoutRedirectAddress(p rules.Packet) set {
+func (s *space) lacksRedirectAddress(p rules.Packet) set {
 	if p.InAddress.IsValid() {
 		return allIf(p.InAddress.IsUnspecified())
 	}
@@ -148,14 +139,6 @@ func (s *space) withoutRedirectAddress(p rules.Packet) set {
 	// No interface has an address of the scope of deprecated addresses (ipv6_addr_scope in
 	// net/ipv6/addrconf_core.c).
 	return allIf(isDeprecated(to))
-}
-
-// icmpOf returns the protocol of control messages of a family.
-func icmpOf(f rules.Family) rules.Protocol {
-	if f == rules.IPv6 {
-		return rules.ICMPv6
-	}
-	return rules.ICMP
 }
 
 // newOnePacket returns the packet with the values of its fields.
@@ -186,6 +169,7 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 		state: number(p.State), status: number(uint8(p.Status)), flags: number(p.Flags),
 		destinationType: number(p.DestinationType), sourceType: number(p.SourceType),
 		mark: number(p.Mark), connectionMark: number(p.ConntrackMark),
+		noListener: oneIf(p.NoListener), reply: oneIf(p.Reply),
 	}
 	if addrType := addrTypeOf(p.Destination.Addr()); addrType != rules.AddrTypeUnknown {
 		v[destinationType] = number(addrType)
@@ -196,17 +180,11 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 	if p.InAddress.IsValid() && p.Hook == rules.Prerouting {
 		v[inAddress] = address(p.InAddress)
 	}
-	if p.NoListener {
-		v[noListener] = number[uint8](1)
-	}
 	if p.State == rules.New && p.Status&rules.StatusConfirmed != 0 {
 		v[state] = number(laterNew)
 	}
 	if p.State == rules.Established {
 		v[status].low |= uint64(rules.StatusSeenReply | rules.StatusConfirmed)
-	}
-	if p.Reply {
-		v[reply] = number[uint8](1)
 	}
 	if p.KernelSocket {
 		v[user] = number[uint8](kernelSocketUser)
@@ -243,21 +221,14 @@ func (s *space) stateIs(st rules.State) set {
 
 // interfaceNamed returns the packets whose interface has one of the names.
 func (s *space) interfaceNamed(names []rules.InterfaceName) set {
-	switch {
-	case s.single != nil && s.hook == rules.Output:
-		return allIf(s.isNamed(names, s.single.OutInterface))
-	case s.single != nil:
-		return allIf(s.isNamed(names, s.single.InInterface))
+	if s.single != nil {
+		return allIf(s.isNamed(names, s.single.Interface()))
 	}
-	list := nameListKeyOf(names)
-	packets, ok := s.byNames[list]
-	if !ok {
+	return cached(&s.byNames, keyOf(names), func() set {
 		s.meter.charge(textSteps * len(names))
-		packets = s.within(iface, s.interfaces.classSpans(names))
 		s.meter.alloc(entrySize)
-		storeIn(&s.byNames, list, packets)
-	}
-	return packets
+		return s.within(iface, s.interfaces.classSpans(names))
+	})
 }
 
 // isNamed reports whether an interface has one of the names.

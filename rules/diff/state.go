@@ -10,38 +10,44 @@ import (
 // the outcome, depend only on the packet, its marks and its progress. Packets with equal progress
 // are evaluated together.
 type progress struct {
-	target   target
-	tproxy   tproxyTarget
-	zone     uint16
-	tracking tracking
+	visibleProgress
+	zone uint16
 	// helper is the conntrack helper of a connection that the packet begins.
 	helper string
-	// snatAction names the action that changed the source of the packets; empty if no action did.
-	snatAction string
-	// snat is the new source of the packets; it is invalid if the new source is unknown.
-	snat netip.Addr
 	// headers is a digest of the changes of header fields that the model does not represent, in
 	// order; empty if there are none.
 	headers string
 	// mapped reports that the NAT mapping is determined, so that later NAT chains do not change it.
 	mapped bool
-	// retracked reports that the packets were invalid at output and arrive on lo in another
-	// conntrack zone, retrackZone. Conntrack may find or begin a connection there
-	// (InvalidIsTrackedAgain).
-	retracked   bool
-	retrackZone uint16
 	// toLoopback reports that a changed mark routed outgoing packets back to this host. rerouted
 	// reports that such packets have arrived.
 	toLoopback, rerouted bool
-	// leavesLoopback reports that a changed mark routed packets from lo to another interface.
-	// leftLoopback reports that such packets have left the host.
-	leavesLoopback, leftLoopback bool
-	dropped                      bool
+	// leftLoopback reports that packets with leavesLoopback have left the host.
+	leftLoopback bool
+	dropped      bool
 	// rejected is the answer to the sender of dropped packets; empty if there is none.
 	rejected string
 	// undecided is not 0 if the packets reached an unsupported expression: the position of the
 	// expression in walk.unsupported, counted from 1.
 	undecided int
+}
+
+// A visibleProgress is the part of a progress on which matches depend.
+type visibleProgress struct {
+	target   target
+	tproxy   tproxyTarget
+	tracking tracking
+	// snatAction names the action that changed the source of the packets; empty if no action did.
+	snatAction string
+	// snat is the new source of the packets; it is invalid if the new source is unknown.
+	snat netip.Addr
+	// retracked reports that the packets were invalid at output and arrive on lo in another
+	// conntrack zone, retrackZone. Conntrack may find or begin a connection there
+	// (InvalidIsTrackedAgain).
+	retracked   bool
+	retrackZone uint16
+	// leavesLoopback reports that a changed mark routed packets from lo to another interface.
+	leavesLoopback bool
 }
 
 // A target is the destination that NAT assigns to a connection. The zero value is the original

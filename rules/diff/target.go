@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -20,10 +21,7 @@ func (t target) isAddrRange() bool { return t.lastAddr.IsValid() && t.lastAddr !
 
 // loopbackAddress is the destination of a redirection at output (RedirectAtOutputIsLoopback).
 func (s *space) loopbackAddress() netip.Addr {
-	if s.family == rules.IPv6 {
-		return netip.IPv6Loopback()
-	}
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	return rules.ByFamily(s.family, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 }
 
 // addressOf returns the address of the target. It is invalid if the target keeps the original
@@ -139,15 +137,7 @@ func (s *space) sameAddress(t, u target) set {
 	case !a.IsValid() && !b.IsValid():
 		return all // both are the interface's
 	}
-	return s.is(inAddress, address(validOf(a, b)))
-}
-
-// validOf returns a if it is valid, otherwise b.
-func validOf(a, b netip.Addr) netip.Addr {
-	if a.IsValid() {
-		return a
-	}
-	return b
+	return s.is(inAddress, address(cmp.Or(a, b)))
 }
 
 // destinationIn returns the packets whose destination is in one of the ranges. After a redirection

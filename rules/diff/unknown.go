@@ -21,9 +21,10 @@ func sideEffectText(r *rules.Rule) string {
 	return ""
 }
 
-// evaluateUnknown returns the packets that meet an unknown condition, and records the packets for
-// which it is evaluated.
+// evaluateUnknown returns the packets that meet an unknown condition, and records the packets of the
+// flow for which it is evaluated.
 func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
+	packets = e.and(f.packets, packets)
 	condition := e.unknownVariable(u, f, part)
 	e.recordEvaluation(condition.key, packets)
 	e.recordCondition(u, condition.key, packets)
@@ -34,18 +35,15 @@ func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part r
 // rule of the other side has the same variable for packets with the same inputs, unless the
 // condition depends on data that was not read or on a state that differs between the sides.
 func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) variable {
-	side, differs := "", u.Data == rules.NoData || e.shared.differs(u)
-	if differs {
-		side = e.side
-	}
-	data := u.Data
+	differs := e.sideOf(u) != ""
+	compared := u
 	if e.comparesTexts && randomFormOf(u) == expressionForm && !differs {
-		data = ""
+		compared.Data = ""
 	}
 	found := variable{
 		key: strings.Join([]string{
-			e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, data, side,
-			strconv.Itoa(e.callNumber), e.snatAction, e.inputs(u, f),
+			e.expressionKey(compared, part), strconv.Itoa(e.callNumber), e.snatAction,
+			e.inputs(u, f),
 		}, keySeparator),
 		text: u.Text, step: e.step(), kind: unknownBit,
 	}
@@ -58,6 +56,24 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 		found.kind = random // both results are possible for one packet
 	}
 	return found
+}
+
+// sideOf returns the side of the ruleset if the same expression may have another result on the other
+// side: it depends on data that was not read, or on a state that differs between the sides.
+// Otherwise it returns an empty string.
+func (e *evaluator) sideOf(u rules.Unknown) string {
+	if u.Data == rules.NoData || e.shared.differs(u) {
+		return e.side
+	}
+	return ""
+}
+
+// expressionKey identifies an expression of the current rule. It is equal for the same expression
+// of the other side, unless the results of the two may differ (see sideOf).
+func (e *evaluator) expressionKey(u rules.Unknown, part rulePart) string {
+	return strings.Join([]string{
+		e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, e.sideOf(u),
+	}, keySeparator)
 }
 
 // inputs returns a key of the inputs of an unsupported condition. Packets with different inputs
@@ -133,9 +149,8 @@ func (w *walk) digest(text string) string {
 // ruleKey identifies the current rule. It is equal for the same rule of the other side: it consists
 // of the chain, the text, and a number that distinguishes rules with equal text.
 func (e *evaluator) ruleKey() string {
-	keys, ok := e.ruleKeys[e.chain.Chain]
-	if !ok {
-		keys = make([]string, len(e.chain.Chain.Rules))
+	return cached(&e.ruleKeys, e.chain.Chain, func() []string {
+		keys := make([]string, len(e.chain.Chain.Rules))
 		count, texts := map[string]int{}, newRuleWriter(e.meter)
 		mayBeUnknown := inTuples(isUnknown)
 		for i := range keys {
@@ -145,9 +160,8 @@ func (e *evaluator) ruleKey() string {
 				keys[i] = e.textKey(r, texts.setElements(r), count)
 			}
 		}
-		storeIn(&e.ruleKeys, e.chain.Chain, keys)
-	}
-	return keys[e.run.first]
+		return keys
+	})[e.run.first]
 }
 
 // isUnknown reports whether a match is not supported, or looks up a list that is not part of the

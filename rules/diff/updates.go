@@ -2,8 +2,6 @@ package diff
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -113,15 +111,9 @@ func (s *space) addUpdates(to, from *updates, packets set) {
 
 // recordWrite adds a write by the current rule.
 func (e *evaluator) recordWrite(u rules.Unknown, packets []flow, part rulePart) {
-	side := ""
-	if u.Data == rules.NoData || e.shared.differs(u) {
-		side = e.side // each side may write something else
-	}
-	rule := strings.Join([]string{
-		e.position.key(), e.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, side,
-	}, keySeparator)
+	expression := e.expressionKey(u, part)
 	for _, f := range packets {
-		key := rule + keySeparator + e.inputs(u, f)
+		key := expression + keySeparator + e.inputs(u, f)
 		e.recordCondition(u, key, f.packets)
 		e.addWrite(e.summary.updates.forState(e.space, u.State), key, f.packets)
 	}

@@ -38,6 +38,15 @@ const (
 	unknownBit
 )
 
+// randomIfSingle returns random in the space of one packet, whose possible outcomes are all listed,
+// and otherwise the given kind.
+func (s *space) randomIfSingle(kind variableKind) variableKind {
+	if s.single != nil {
+		return random
+	}
+	return kind
+}
+
 // variables contains the variables of a space.
 type variables struct {
 	variableList  []variable
@@ -65,11 +74,8 @@ func (s *space) variable(v variable) set {
 	}
 	i, ok := s.variableIndex[v.key]
 	if !ok {
-		if s.variableIndex == nil {
-			s.variableIndex = map[string]int{}
-		}
 		i = len(s.variableList)
-		s.variableIndex[v.key] = i
+		storeIn(&s.variableIndex, v.key, i)
 		s.variableList = append(s.variableList, v)
 		s.meter.alloc(int64(len(v.key)) + textEntrySize)
 	}
@@ -180,16 +186,10 @@ func (s *space) unknownsOf(packets set) (found []variable) {
 		case ok:
 			indices = append(indices, i)
 		default:
-			v := variable{key: fmt.Sprint("field ", s.fieldOf[bit]), text: unknownField(s.fieldOf[bit])}
-			if isUnknownMark(s.fieldOf[bit]) {
-				v = s.markVariables[s.fieldOf[bit]-firstUnknownMark]
+			v := s.variableAt(bit)
+			if !slices.ContainsFunc(found, func(o variable) bool { return o.key == v.key }) {
+				found = append(found, v)
 			}
-			for _, other := range found {
-				if other.key == v.key {
-					return
-				}
-			}
-			found = append(found, v)
 		}
 	})
 	slices.Sort(indices)
@@ -197,6 +197,19 @@ func (s *space) unknownsOf(packets set) (found []variable) {
 		found = append(found, s.variableList[i])
 	}
 	return found
+}
+
+// variableAt returns the variable or the unknown mark that a bit represents, or a description of the
+// field of the bit.
+func (s *space) variableAt(bit uint32) variable {
+	if i, ok := s.variableOf(bit); ok {
+		return s.variableList[i]
+	}
+	f := s.fieldOf[bit]
+	if isUnknownMark(f) {
+		return s.markVariables[f-firstUnknownMark]
+	}
+	return variable{key: fmt.Sprint("field ", f), text: unknownField(f)}
 }
 
 // unknownField describes a field that may be unknown, in the form of variable.text.

@@ -2,7 +2,6 @@ package diff
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"go4.org/netipx"
@@ -13,50 +12,23 @@ import (
 // A view describes what has happened to the packets of a flow before a rule reads them. The rule
 // may therefore read other values than the packets had when they entered their hook.
 type view struct {
-	// beforeConntrack reports that conntrack has not run yet.
-	beforeConntrack bool
-	// loopbackArrival reports that the packets were sent over lo and arrive now.
-	loopbackArrival bool
-	// atPostrouting reports that the packets are at postrouting. leavesHost reports that they leave
-	// the host, and are not sent over lo. leavesLoopback is a copy of progress.leavesLoopback.
-	atPostrouting, leavesHost, leavesLoopback bool
-	// translated reports that the chain runs after the translation of destinations by NAT, and
-	// sourceTranslated that it runs after the translation of sources.
-	translated, sourceTranslated bool
-	// confirmed reports that conntrack has confirmed the connections.
-	confirmed bool
+	stage
+	visibleProgress
 	// xtables is the result of isXTables.
 	xtables bool
 	// skipsAuthentication reports that the rules compare the protocol after an authentication
 	// header of IPv6 (AuthenticationHeaderIsSkipped).
 	skipsAuthentication bool
-
-	// The other fields are copies of the fields of progress with the same names.
-	tracking    tracking
-	retracked   bool
-	retrackZone uint16
-
-	target     target
-	tproxy     tproxyTarget
-	snatAction string
-	snat       netip.Addr
 }
 
 // view returns the view of the packets of a flow.
 func (e *evaluator) view(p *progress) view {
-	return view{
-		beforeConntrack: e.position.beforeConntrack, loopbackArrival: e.position.loopbackArrival,
-		atPostrouting: e.position.atPostrouting, leavesHost: e.position.leavesHost,
-		translated: e.position.translated, sourceTranslated: e.position.sourceTranslated,
-		confirmed:           e.position.confirmed || e.position.loopbackArrival,
-		leavesLoopback:      p.leavesLoopback,
-		xtables:             e.isXTables(),
+	v := view{
+		stage: e.position.stage, visibleProgress: p.visibleProgress, xtables: e.isXTables(),
 		skipsAuthentication: e.family == rules.IPv6 && e.chain.Table.XTables,
-		tracking:            p.tracking,
-		retracked:           p.retracked, retrackZone: p.retrackZone,
-		target: p.target, tproxy: p.tproxy,
-		snatAction: p.snatAction, snat: p.snat,
 	}
+	v.confirmed = v.confirmed || v.loopbackArrival
+	return v
 }
 
 // isXTables reports whether the current rule consists of matches and targets of xtables, as rules

@@ -19,10 +19,10 @@ type walk struct {
 	side    string
 	matches matcher
 	marks   *marks
-	// The following maps cache the results of runsOf, isPure, staticGuard, chainOf and ruleKey.
+	// The following maps cache the results of runsOf, isPure, staticRunSet, chainOf and ruleKey.
 	runs       map[*rules.Chain][]run
 	pureChains map[*rules.Chain]bool
-	guards     map[guardKey]set
+	runSets    map[runSetKey]set
 	chains     map[*rules.Table]map[string]*rules.Chain
 	ruleKeys   map[*rules.Chain][]string
 	// summaries contains the results of calls. completed contains the same results in the order in
@@ -49,8 +49,9 @@ type walk struct {
 	droppedEarly set
 	// droppedConfirmed are the packets that were dropped after their connection was confirmed.
 	droppedConfirmed set
-	// arriving are the packets that were sent over lo. Conntrack has confirmed their connections.
-	arriving []flow
+	// arriving contains the packets that were sent over lo. Conntrack has confirmed their
+	// connections.
+	arriving set
 	// unsupported lists the expressions that undecided packets reached. unsupportedIndex contains
 	// their positions in the list, counted from 1.
 	unsupported      []unsupportedExpression
@@ -127,7 +128,7 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		var received []flow
 		// Packets for lo traverse postrouting before prerouting (LoopbackPassesPostrouting).
 		if arriving = w.evaluatePostrouting(arriving, false); len(arriving) > 0 {
-			w.arriving = arriving
+			w.arriving = w.packetsOf(arriving)
 			received = w.evaluateHook(
 				hookPosition{hook: rules.Prerouting, loopbackArrival: true},
 				w.retrackInvalid(arriving))
@@ -147,17 +148,26 @@ func storeIn[K comparable, V any](to *map[K]V, key K, value V) {
 	(*to)[key] = value
 }
 
+// cached returns an element of a map, and first computes and stores it if it is missing.
+func cached[K comparable, V any](in *map[K]V, key K, compute func() V) V {
+	value, ok := (*in)[key]
+	if !ok {
+		value = compute()
+		storeIn(in, key, value)
+	}
+	return value
+}
+
 // evaluatePostrouting evaluates postrouting for packets that leave the host or are sent over lo,
 // and returns the packets whose evaluation has not ended.
 func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
-	for _, c := range w.rs.BaseChains(rules.Postrouting) {
-		w.meter.step()
-		if appliesTo(c.Table, w.family) && c.Chain.HasEffect() && len(in) > 0 {
-			return w.evaluateHook(
-				hookPosition{hook: rules.Postrouting, leavesHost: leavesHost}, in)
-		}
+	hasEffect := func(c rules.ChainRef) bool {
+		return appliesTo(c.Table, w.family) && c.Chain.HasEffect()
 	}
-	return in
+	if len(in) == 0 || !slices.ContainsFunc(w.rs.BaseChains(rules.Postrouting), hasEffect) {
+		return in
+	}
+	return w.evaluateHook(hookPosition{hook: rules.Postrouting, leavesHost: leavesHost}, in)
 }
 
 // evaluateHook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets
@@ -187,16 +197,20 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 			in, mustRoute = w.routeTranslated(in), false
 		}
 		p := at.chainPosition(c, afterNAT)
+		other := *p
 		switch {
 		case at.hook != rules.Postrouting && mayPrecedeConntrack(c):
-			in = w.evaluateInBothOrders(p, in)
-			continue
+			other.beforeConntrack, other.equalPriority = true, true
+			in = w.evaluateInBothOrders(p, &other, in, "before conntrack ",
+				"whether chain %s runs before conntrack, which has the same priority")
 		case at.hook == rules.Postrouting && mayFollowConfirmation(c):
-			in = w.evaluateAroundConfirmation(p, in)
-			continue
+			other.confirmed = true
+			in = w.evaluateInBothOrders(p, &other, in, "confirmed ", "whether chain %s runs after "+
+				"conntrack confirms connections, which has the same priority")
+		default:
+			in = w.evaluateBase(p, in)
+			w.recordDropped(p)
 		}
-		in = w.evaluateBase(p, in)
-		w.recordDropped(p)
 	}
 	if mustDropICMPRedirects {
 		in = w.dropICMPRedirects(in)
@@ -218,19 +232,18 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 func (h hookPosition) chainPosition(c rules.ChainRef, afterNAT bool) *chainPosition {
 	base, position := c.Chain.Base, c.Chain.Base.Position()
 	if h.hook == rules.Postrouting {
-		return &chainPosition{
-			chain: c, atPostrouting: true, leavesHost: h.leavesHost,
+		return &chainPosition{chain: c, stage: stage{
+			atPostrouting: true, leavesHost: h.leavesHost,
 			translated: true, sourceTranslated: afterNAT,
-		}
+		}}
 	}
 	// A chain of conntrack's priority with a negative order precedes conntrack.
 	precedesConntrack := position < rules.ConntrackPriority ||
 		position == rules.ConntrackPriority && base.Order < 0
-	return &chainPosition{
-		chain: c, loopbackArrival: h.loopbackArrival, beforeConntrack: precedesConntrack,
-		translated:       h.loopbackArrival || afterNAT,
-		sourceTranslated: h.loopbackArrival,
-	}
+	return &chainPosition{chain: c, stage: stage{
+		loopbackArrival: h.loopbackArrival, beforeConntrack: precedesConntrack,
+		translated: h.loopbackArrival || afterNAT, sourceTranslated: h.loopbackArrival,
+	}}
 }
 
 // mayPrecedeConntrack reports whether a chain may run before or after conntrack: it has conntrack's
@@ -240,46 +253,30 @@ func mayPrecedeConntrack(c rules.ChainRef) bool {
 	return base.Position() == rules.ConntrackPriority && base.Order == 0 && c.Chain.HasEffect()
 }
 
-// evaluateInBothOrders evaluates a chain that may precede conntrack, once before conntrack and once
-// after it, and returns the packets that continue with the next chain. An unknown variable selects
-// the packets of each evaluation.
-func (w *walk) evaluateInBothOrders(afterConntrack *chainPosition, in []flow) []flow {
-	precedes := w.variable(variable{
-		key: "before conntrack " + w.side + afterConntrack.key(), kind: unknownBit,
-		text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority",
-			chainName(afterConntrack.chain)),
-	})
-	before, after := w.divide(in, precedes)
-	beforeConntrack := *afterConntrack
-	beforeConntrack.beforeConntrack, beforeConntrack.equalPriority = true, true
-	var out flows
-	w.add(&out, w.evaluateBase(&beforeConntrack, before)...)
-	w.recordDropped(&beforeConntrack)
-	w.add(&out, w.evaluateBase(afterConntrack, after)...)
-	return out.list
-}
-
 // mayFollowConfirmation reports whether a chain at postrouting may run before or after conntrack's
 // confirmation of connections, because both have the same priority (ConntrackPriorityTies).
 func mayFollowConfirmation(c rules.ChainRef) bool {
 	return c.Chain.Base.Position() == confirmationPriority && c.Chain.HasEffect()
 }
 
-// evaluateAroundConfirmation evaluates a chain that may follow the confirmation of connections,
-// once before it and once after it, as evaluateInBothOrders does.
-func (w *walk) evaluateAroundConfirmation(beforeConfirmation *chainPosition, in []flow) []flow {
-	follows := w.variable(variable{
-		key: "confirmed " + w.side + beforeConfirmation.key(), kind: unknownBit,
-		text: fmt.Sprintf("whether chain %s runs after conntrack confirms connections, "+
-			"which has the same priority", chainName(beforeConfirmation.chain)),
-	})
-	after, before := w.divide(in, follows)
-	confirmed := *beforeConfirmation
-	confirmed.confirmed = true
+// evaluateInBothOrders evaluates a chain at both of its possible positions, and returns the packets
+// that continue with the next chain. An unknown variable selects the packets that traverse the
+// chain at the other position. Its key begins with the given key, and its text is question, with
+// the name of the chain.
+func (w *walk) evaluateInBothOrders(
+	position, other *chainPosition, in []flow, key, question string,
+) []flow {
+	atOther, atPosition := w.divide(in, w.variable(variable{
+		key: key + w.side + position.key(), kind: unknownBit,
+		text: fmt.Sprintf(question, chainName(position.chain)),
+	}))
 	var out flows
-	w.add(&out, w.evaluateBase(&confirmed, after)...)
-	w.recordDroppedConfirmed(after)
-	w.add(&out, w.evaluateBase(beforeConfirmation, before)...)
+	w.add(&out, w.evaluateBase(other, atOther)...)
+	w.recordDropped(other)
+	if other.confirmed {
+		w.recordDroppedConfirmed(atOther)
+	}
+	w.add(&out, w.evaluateBase(position, atPosition)...)
 	return out.list
 }
 

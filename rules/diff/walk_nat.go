@@ -15,15 +15,9 @@ func NATDiffers(left, right *rules.Ruleset, f rules.Family) bool {
 
 // natChain returns a NAT chain for the family, or the zero value.
 func natChain(rs *rules.Ruleset, f rules.Family) rules.ChainRef {
-	for i := range rs.Tables {
-		t := &rs.Tables[i]
-		if !appliesTo(t, f) {
-			continue
-		}
-		for j := range t.Chains {
-			if b := t.Chains[j].Base; b != nil && b.Type == rules.NAT {
-				return rules.ChainRef{Table: t, Chain: &t.Chains[j]}
-			}
+	for t, c := range rs.AllChains() {
+		if appliesTo(t, f) && c.Base != nil && c.Base.Type == rules.NAT {
+			return rules.ChainRef{Table: t, Chain: c}
 		}
 	}
 	return rules.ChainRef{}
@@ -75,10 +69,7 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 	skip := func(f flow, fact Fact) {
 		w.add(out, f)
 		if w.single != nil && f.packets != none {
-			if traversal.skipped == nil {
-				traversal.skipped = map[Fact]set{}
-			}
-			traversal.skipped[fact] = w.or(traversal.skipped[fact], f.packets)
+			storeIn(&traversal.skipped, fact, w.or(traversal.skipped[fact], f.packets))
 		}
 	}
 	var entering []flow

@@ -37,11 +37,8 @@ func (s *space) typicalValues(f field, chosen *[fieldCount]value) []value {
 	case inAddress:
 		return append(s.typicalAddresses(destination, chosen), value{})
 	case icmp:
-		const echoRequest, echoRequestV6 = 8, 128 // types
-		if s.family == rules.IPv6 {
-			return []value{number[uint32](echoRequestV6 << 8), {}}
-		}
-		return []value{number[uint32](echoRequest << 8), {}}
+		requests := rules.ByFamily(s.family, rules.ICMPRequests, rules.ICMPv6Requests)
+		return []value{number(uint16(requests[0]) << 8), {}} // an echo request
 	case iface:
 		return s.typicalInterfaces()
 	case source, destination:
@@ -70,22 +67,15 @@ const maxTypicalInterfaces = 64
 // typicalAddresses returns typical addresses of a pod and of another machine; on lo, only
 // addresses of the pod.
 func (s *space) typicalAddresses(f field, chosen *[fieldCount]value) []value {
-	pod, other, local := podAddress(s.family), "192.0.2.10", "127.0.0.1"
-	if s.family == rules.IPv6 {
-		other, local = "2001:db8::10", "::1"
-	}
-	texts := []string{pod}
+	pod := address(netip.MustParseAddr(podAddress(s.family)))
 	switch name := s.interfaces.classes[chosen[iface].low].example; {
 	case name == loopback:
-		texts = []string{pod, local}
+		return []value{pod, address(s.loopbackAddress())}
 	case (f == source) != (s.hook == rules.Output):
-		texts = []string{other}
+		other := rules.ByFamily(s.family, "192.0.2.10", "2001:db8::10")
+		return []value{address(netip.MustParseAddr(other))}
 	}
-	values := make([]value, len(texts))
-	for i, text := range texts {
-		values[i] = address(netip.MustParseAddr(text))
-	}
-	return values
+	return []value{pod}
 }
 
 // typicalTypes returns typical types of an address.
@@ -99,20 +89,13 @@ func (s *space) typicalTypes(addr value) []value {
 
 // podAddress returns the address of the pod in examples.
 func podAddress(f rules.Family) string {
-	if f == rules.IPv6 {
-		return "fd00:10:244:1::5"
-	}
-	return "10.244.1.5"
+	return rules.ByFamily(f, "10.244.1.5", "fd00:10:244:1::5")
 }
 
 // typicalRoutes returns the packets with each typical combination of destination and interface, the
 // most typical combination first.
 func (s *space) typicalRoutes() []set {
-	prefix := loopbackIPv4
-	if s.family == rules.IPv6 {
-		prefix = loopbackIPv6
-	}
-	local := s.matchSet(addresses(rules.Destination, prefix), &view{})
+	local := s.matchSet(addresses(rules.Destination, s.loopbackPrefix()), &view{})
 	return []set{
 		s.not(s.or(local, s.overLoopback)), s.minus(s.overLoopback, local),
 		s.and(s.overLoopback, local),
@@ -222,12 +205,15 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 		Destination: netip.AddrPortFrom(v[destination].address(width),
 			uint16(v[destinationPort].low)),
 		Mark: uint32(v[mark].low), ConntrackMark: uint32(v[connectionMark].low),
-		State: stateOf(v[state]), Flags: rules.TCPFlags(v[flags].low),
+		State: rules.State(v[state].low), Flags: rules.TCPFlags(v[flags].low),
 		NoListener: v[noListener].low == 1, Reply: v[reply].low == 1,
 		Status:   rules.Status(v[status].low),
 		ICMPType: uint8(v[icmp].low >> 8), ICMPCode: uint8(v[icmp].low),
 		DestinationType: rules.AddrType(v[destinationType].low),
 		SourceType:      rules.AddrType(v[sourceType].low),
+	}
+	if v[state] == number(laterNew) {
+		p.State = rules.New
 	}
 	if s.hook == rules.Prerouting {
 		p.InAddress = v[inAddress].address(width)
@@ -243,11 +229,4 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 		p.Owner = &rules.Owner{UID: uint32(v[user].low), GID: uint32(v[group].low)}
 	}
 	return p
-}
-
-func stateOf(v value) rules.State {
-	if v == number(laterNew) {
-		return rules.New
-	}
-	return rules.State(v.low)
 }
