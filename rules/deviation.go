@@ -11,9 +11,9 @@ import (
 type DeviationID string
 
 // The deviations. If all are disabled, each new connection is handled as with istio-init, or in
-// ambient mode as with istio-cni. Where the backends of istio-cni differ, disabling [AmbientIPv6] or
-// [ProbesByUser] selects the behavior of the nftables backend, and disabling [ProbesByHost] selects
-// that of the iptables backend.
+// ambient mode as with istio-cni. Where the backends of istio-cni differ, disabling [AmbientIPv6]
+// or [ProbesByUser] selects the behavior of the nftables backend, and disabling [ProbesByHost] the
+// behavior of the iptables backend.
 const (
 	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
 	RerouteTProxy    DeviationID = "tproxy-reroute"

@@ -2,15 +2,18 @@ package diff
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// Bypass returns the packets that the desired ruleset redirects to a proxy, and that the live
-// ruleset neither drops nor delivers to the same port of this host by the same method (REDIRECT or
-// TPROXY). It also returns the later packets of connections whose first packet the desired ruleset
-// redirects, if the live ruleset neither drops them nor leaves them to the connection, and packets
-// that the desired ruleset does not redirect, if the live ruleset translates them to a destination
-// to which the desired ruleset redirects. Other packets that the desired ruleset does not redirect
-// are ignored. The result is valid for all packets except rare ones, such as packets of sockets
-// that are bound to an interface, and packets of other hosts, or the first packets of connections,
-// that a tc filter or an eBPF program has marked.
+// Bypass returns the packets that bypass the proxy because of the live ruleset:
+//
+//   - Packets that the desired ruleset redirects to a proxy, and that the live ruleset neither
+//     drops nor delivers to the same port of this host by the same method (REDIRECT or TPROXY).
+//   - Later packets of connections whose first packet the desired ruleset redirects, if the live
+//     ruleset does not drop them, and assigns them to another listener or does not track them.
+//   - Packets that the desired ruleset does not redirect, if the live ruleset translates them to a
+//     destination whose packets the desired ruleset redirects.
+//
+// The result is valid for all packets except rare ones, such as packets of sockets that are bound
+// to an interface, and packets of other hosts, or the first packets of connections, that a tc
+// filter or an eBPF program has marked.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is

@@ -122,9 +122,8 @@ func (s *space) setHostFields(b box, p *rules.Packet) {
 	p.MissingListeners = rules.NewListenerSet(missing...)
 }
 
-// clearIrrelevantFields clears the fields of an example that describe the host, unless the example
-// would be another one with another value of the field: one that is not in the set, or not in the
-// class, which may be nil.
+// clearIrrelevantFields clears each field of an example that describes the host and does not
+// matter: with any value of the field, the packet is in the set and in the class. class may be nil.
 func (s *space) clearIrrelevantFields(p *rules.Packet, example box, packets set, class *box) {
 	isIrrelevant := func(f field) bool {
 		wider := example
@@ -180,8 +179,8 @@ var widenOrder = []field{
 	destinationPort, protocol, state, source, destination,
 }
 
-// exampleBox returns a box with the chosen values of the fields that contains, of the possible
-// packets, only packets of the set. Every literal is necessary.
+// exampleBox returns a box with the chosen values of the fields. All possible packets of the box
+// are in the set. Every literal is necessary for this.
 func (s *space) exampleBox(chosen [fieldCount]value, packets set) box {
 	var b box
 	for f := range fieldCount {
@@ -190,12 +189,12 @@ func (s *space) exampleBox(chosen [fieldCount]value, packets set) box {
 		}
 	}
 	b.literals = s.literals(s.and(packets, b.packets(s)))
-	return s.withoutLiterals(b, packets)
+	return s.withoutNeedlessLiterals(b, packets)
 }
 
-// withoutLiterals returns the box without the literals without which it contains, of the possible
-// packets, only allowed ones.
-func (s *space) withoutLiterals(b box, allowed set) box {
+// withoutNeedlessLiterals drops literals from a box as long as all possible packets of the box are
+// allowed.
+func (s *space) withoutNeedlessLiterals(b box, allowed set) box {
 	for i := 0; i < len(b.literals); {
 		fewer := b
 		fewer.literals = slices.Delete(slices.Clone(b.literals), i, i+1)
@@ -216,11 +215,11 @@ func (s *space) outside(b *box, allowed set) set {
 // isWithin reports whether all possible packets of the box are allowed.
 func (s *space) isWithin(b *box, allowed set) bool { return s.outside(b, allowed) == none }
 
-// widen returns a box that contains the example and, of the possible packets, only allowed ones.
-// Every condition is necessary: without it, the box would contain a possible packet that is not
-// allowed. chosen contains the values of the fields of the example.
+// widen returns a box that contains the example, and whose possible packets are all allowed. Every
+// condition is necessary: without it, the box would contain a possible packet that is not allowed.
+// chosen contains the values of the fields of the example.
 func (s *space) widen(example box, chosen [fieldCount]value, allowed set) box {
-	b := s.withoutLiterals(example, allowed)
+	b := s.withoutNeedlessLiterals(example, allowed)
 	for _, f := range widenOrder {
 		b.fields[f] = all
 		forbidden := s.projectToField(s.outside(&b, allowed), f)

@@ -64,9 +64,9 @@ func retrackedVariable(zone uint16, condition string) variable {
 	}
 }
 
-// redirectsToLoopback returns the packets that a redirection of packets that arrive on lo sends to
-// 127.0.0.1 or ::1, the address of lo. Of other IPv6 packets, it drops those to an address of a
-// scope that lo has no address of (RedirectMatchesScope).
+// redirectsToLoopback returns the packets on lo that a redirection at prerouting sends to 127.0.0.1
+// or ::1, the address of lo. A redirection drops an IPv6 packet on lo if no address of lo has the
+// scope of its destination (RedirectMatchesScope).
 func (s *space) redirectsToLoopback() set {
 	packets := all
 	if s.family == rules.IPv6 {

@@ -21,8 +21,8 @@ func sideEffectText(r *rules.Rule) string {
 	return ""
 }
 
-// evaluateUnknown returns the packets that meet an unknown condition, and records the packets of the
-// flow for which it is evaluated.
+// evaluateUnknown returns the packets that meet an unknown condition, and records the packets of
+// the flow for which it is evaluated.
 func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
 	packets = e.and(f.packets, packets)
 	condition := e.unknownVariable(u, f, part)
@@ -58,8 +58,8 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	return found
 }
 
-// sideOf returns the side of the ruleset if the same expression may have another result on the other
-// side: it depends on data that was not read, or on a state that differs between the sides.
+// sideOf returns the side of the ruleset if the same expression may have another result on the
+// other side: it depends on data that was not read, or on a state that differs between the sides.
 // Otherwise it returns an empty string.
 func (e *evaluator) sideOf(u rules.Unknown) string {
 	if u.Data == rules.NoData || e.shared.differs(u) {

@@ -29,8 +29,8 @@ const keySeparator = "\x01"
 type variableKind uint8
 
 const (
-	// hostFact is a fact about the host that is the same for both sides, such as a route. A
-	// difference for one of its values is a difference.
+	// hostFact is a fact about the host that is the same for both sides, such as a route. Packets
+	// differ if their outcomes differ for one of its values.
 	hostFact variableKind = iota
 	// random is a random number, or depends on earlier packets: both values occur.
 	random
@@ -199,8 +199,8 @@ func (s *space) unknownsOf(packets set) (found []variable) {
 	return found
 }
 
-// variableAt returns the variable or the unknown mark that a bit represents, or a description of the
-// field of the bit.
+// variableAt returns the variable or the unknown mark that a bit represents, or a description of
+// the field of the bit.
 func (s *space) variableAt(bit uint32) variable {
 	if i, ok := s.variableOf(bit); ok {
 		return s.variableList[i]

@@ -197,13 +197,14 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 			in, mustRoute = w.routeTranslated(in), false
 		}
 		p := at.chainPosition(c, afterNAT)
-		other := *p
 		switch {
 		case at.hook != rules.Postrouting && mayPrecedeConntrack(c):
+			other := *p
 			other.beforeConntrack, other.equalPriority = true, true
 			in = w.evaluateInBothOrders(p, &other, in, "before conntrack ",
 				"whether chain %s runs before conntrack, which has the same priority")
 		case at.hook == rules.Postrouting && mayFollowConfirmation(c):
+			other := *p
 			other.confirmed = true
 			in = w.evaluateInBothOrders(p, &other, in, "confirmed ", "whether chain %s runs after "+
 				"conntrack confirms connections, which has the same priority")

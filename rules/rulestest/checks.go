@@ -37,9 +37,9 @@ func Trials(longTrials int, getenv func(string) string) int {
 	return max(1, longTrials*checks(getenv)/longChecks)
 }
 
-// Sample returns the cases of a test with many similar cases. In the long form, and if
-// $SLUICE_CHECKS is at least 100, these are all. Otherwise they are every third of all, with the
-// first. Sample panics if SLUICE_CHECKS is not a number from 1.
+// Sample selects cases of a test with many similar cases: all of them in the long form or if
+// $SLUICE_CHECKS is at least 100, and otherwise the first one and every third one after it. Sample
+// panics if SLUICE_CHECKS is not a number from 1.
 func Sample[T any](all []T, getenv func(string) string) []T {
 	if getenv("SLUICE_LONG") == "1" || checks(getenv) >= longChecks {
 		return all
