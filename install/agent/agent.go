@@ -31,8 +31,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options are the options of an agent. All except TokenReplacementTimeout and Runnables
-// are required.
+// Options are the options of an agent. All except TokenReplacementTimeout are required.
 type Options struct {
 	Settings settings.Values
 	// Version is the version of the program.
@@ -46,9 +45,6 @@ type Options struct {
 	// TokenReplacementTimeout is the time within which the kubelet must replace a token that the
 	// API server rejects; see [credential.Options].
 	TokenReplacementTimeout time.Duration
-	// Runnables run in parallel with the installation until the agent is stopped, in addition to
-	// the agent's own runnables.
-	Runnables []Runnable
 }
 
 // An Agent is the node agent. Use [New].
@@ -132,7 +128,6 @@ func New(o Options) (*Agent, error) {
 	if v.Bool("SLUICE_SERVE") {
 		a.prepareServing(element)
 	}
-	a.options.Runnables = slices.Concat(o.Runnables, a.ownRunnables())
 	s := NodeSettings(v, element, o.Noop)
 	s.ReadyToInsert = a.checkInsertable
 	if a.node, err = node.New(s); err != nil {
@@ -140,23 +135,6 @@ func New(o Options) (*Agent, error) {
 	}
 	a.heartbeat = heartbeat.New(a.loops()...)
 	return a, nil
-}
-
-// ownRunnables returns the runnables of the enabled features.
-func (a *Agent) ownRunnables() []Runnable {
-	var runnables []Runnable
-	if a.auditor != nil {
-		runnables = append(runnables, a.auditPods)
-	}
-	if m := a.ambient; m != nil {
-		runnables = append(runnables,
-			func(ctx context.Context, _ Dependencies) { m.guard.Run(ctx) },
-			func(ctx context.Context, _ Dependencies) { m.pods.Run(ctx) })
-	}
-	if key := a.options.Settings.Text("SLUICE_STARTUP_TAINT"); key != "" {
-		runnables = append(runnables, removeTaint(key))
-	}
-	return runnables
 }
 
 // startingPods provides the plugin with the objects for pods that start.

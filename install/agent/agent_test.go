@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -274,25 +273,6 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 		return tn.lastEvent() == "Installed"
 	})
 	r.end()
-}
-
-// TestRunnables checks that the agent passes its dependencies to an additional Runnable, and that
-// the agent does not end before the Runnable.
-func TestRunnables(t *testing.T) {
-	netnstest.RequireRoot(t)
-	tn := newTestNode(t)
-	began, ended := make(chan agent.Dependencies, 1), make(chan struct{})
-	r := tn.run(nil, func(ctx context.Context, d agent.Dependencies) {
-		defer close(ended)
-		began <- d
-		<-ctx.Done()
-	})
-	if d := <-began; d.Pods == nil || d.Cluster == nil || d.Config.RunDir != tn.path("run") ||
-		d.NodeName != "node-1" {
-		t.Errorf("incomplete dependencies: %+v", d)
-	}
-	r.end()
-	<-ended
 }
 
 // TestStartupTaint checks that the taint is removed as soon as an ADD would succeed, and that other

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"path/filepath"
 
 	"github.com/sluice-mesh/sluice/install/apiclient"
@@ -59,9 +58,6 @@ func resultDirs(v settings.Values) []string {
 	cache := v.Text("SLUICE_MOUNTED_CACHE_DIR")
 	return []string{filepath.Join(cache, "results"), filepath.Join(cache, "cache", "results")}
 }
-
-// auditPods is a [Runnable] that audits the node's pods.
-func (a *Agent) auditPods(ctx context.Context, _ Dependencies) { a.auditor.Run(ctx) }
 
 // podChanged tells the auditor and ambient mode that a pod has changed.
 func (a *Agent) podChanged(namespace, name string) {

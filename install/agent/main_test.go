@@ -124,9 +124,9 @@ type running struct {
 }
 
 // run creates an agent, changes it with change unless change is nil, and starts it.
-func (tn *testNode) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
+func (tn *testNode) run(change func(*agent.Agent)) *running {
 	tn.t.Helper()
-	return tn.start(tn.apiOptions(), change, runnables...)
+	return tn.start(tn.apiOptions(), change)
 }
 
 // apiOptions returns the options for a client of the API server.
@@ -136,9 +136,7 @@ func (tn *testNode) apiOptions() apiclient.Options {
 }
 
 // start starts an agent with the given options for the API server.
-func (tn *testNode) start(
-	api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable,
-) *running {
+func (tn *testNode) start(api apiclient.Options, change func(*agent.Agent)) *running {
 	tn.t.Helper()
 	log, err := logs.New("debug", true, tn.t.Output())
 	if err != nil {
@@ -146,7 +144,7 @@ func (tn *testNode) start(
 	}
 	a, err := agent.New(agent.Options{
 		Settings: readSettings(tn.t, tn.env), Version: "test", API: api, Noop: tn.path("image/noop"),
-		Log: log, Runnables: runnables, TokenReplacementTimeout: tn.replacementTimeout,
+		Log: log, TokenReplacementTimeout: tn.replacementTimeout,
 	})
 	if err != nil {
 		tn.t.Fatal(err)

@@ -10,30 +10,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/metrics"
-	"github.com/sluice-mesh/sluice/install/serve/podcache"
-	"github.com/sluice-mesh/sluice/plugin/config"
 )
-
-// A Runnable runs in parallel with the installation, and returns soon after ctx is done at the
-// latest.
-type Runnable func(ctx context.Context, d Dependencies)
-
-// Dependencies are the objects of the agent that runnables use.
-type Dependencies struct {
-	// Config is the parsed configuration of the plugin.
-	Config   *config.Config
-	NodeName string
-	Cluster  *cluster.Client
-	// Pods contains the node's pods; nil if no enabled feature needs them.
-	Pods    *podcache.Cache
-	Metrics *observe.Metrics
-	Log     *zap.Logger
-	// Ready reports whether an ADD would succeed now.
-	Ready func() observe.Readiness
-}
 
 // insertPollInterval is the interval for checking, at the start, whether the plugin can be
 // inserted. It is short, because this is usually possible within a second.
@@ -112,7 +91,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// startWorkers starts the goroutines that install and guard the plugin.
+// startWorkers starts the goroutines that install and guard the plugin, and the goroutines of the
+// enabled features.
 func (a *Agent) startWorkers(ctx context.Context, group *sync.WaitGroup) {
 	group.Go(func() { a.publisher.Run(ctx) })
 	group.Go(func() { a.events.run(ctx) })
@@ -130,12 +110,15 @@ func (a *Agent) startWorkers(ctx context.Context, group *sync.WaitGroup) {
 				zap.Error(err))
 		}
 	})
-	deps := Dependencies{
-		Config: a.config, NodeName: a.options.Settings.Text("NODE_NAME"), Cluster: a.cluster,
-		Pods: a.podCache, Metrics: a.metrics, Log: a.options.Log.Logger, Ready: a.Readiness,
+	if a.auditor != nil {
+		group.Go(func() { a.auditor.Run(ctx) })
 	}
-	for _, run := range a.options.Runnables {
-		group.Go(func() { run(ctx, deps) })
+	if m := a.ambient; m != nil {
+		group.Go(func() { m.guard.Run(ctx) })
+		group.Go(func() { m.pods.Run(ctx) })
+	}
+	if key := a.options.Settings.Text("SLUICE_STARTUP_TAINT"); key != "" {
+		group.Go(func() { a.removeTaint(ctx, key) })
 	}
 }
 

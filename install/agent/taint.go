@@ -21,33 +21,30 @@ const (
 	taintTimeout = 10 * time.Second
 )
 
-// removeTaint returns a runnable that removes the start-up taint with the key once an ADD would
-// succeed on the node. It then ends, because a taint that is added later has another purpose.
-func removeTaint(key string) Runnable {
-	return func(ctx context.Context, d Dependencies) {
-		delay, maxDelay := taintPoll, taintPoll
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(delay):
-			}
-			if !d.Ready().Ready {
-				continue
-			}
-			removed, err := untaint(ctx, d.Cluster, d.NodeName, key)
-			if err == nil {
-				if removed {
-					d.Log.Info("the start-up taint was removed from the node",
-						zap.String("taint", key))
-				}
-				return
-			}
-			d.Log.Warn("the start-up taint cannot be removed yet", zap.String("taint", key),
-				zap.Error(err))
-			maxDelay = min(5*maxDelay, maxTaintRetry)
-			delay = maxDelay/2 + rand.N(maxDelay/2)
+// removeTaint removes the start-up taint with the key once an ADD would succeed on the node. It then
+// returns, because a taint that is added later has another purpose.
+func (a *Agent) removeTaint(ctx context.Context, key string) {
+	log := a.options.Log.With(zap.String("taint", key))
+	delay, maxDelay := taintPoll, taintPoll
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
 		}
+		if !a.Readiness().Ready {
+			continue
+		}
+		removed, err := untaint(ctx, a.cluster, a.options.Settings.Text("NODE_NAME"), key)
+		if err == nil {
+			if removed {
+				log.Info("the start-up taint was removed from the node")
+			}
+			return
+		}
+		log.Warn("the start-up taint cannot be removed yet", zap.Error(err))
+		maxDelay = min(5*maxDelay, maxTaintRetry)
+		delay = maxDelay/2 + rand.N(maxDelay/2)
 	}
 }
 
