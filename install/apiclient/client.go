@@ -84,10 +84,8 @@ func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient
 // Do sends a request for a path and returns the reply with any status code. A body other than nil
 // is sent as JSON, with [http.MethodPatch] as a merge patch. The caller must close the body of the
 // reply, and limit the request with ctx.
-func (c *Client) Do(
-	ctx context.Context, method, path string, query url.Values, body any,
-) (*http.Response, error) {
-	request, err := c.newRequest(ctx, method, path, query, body)
+func (c *Client) Do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	request, err := c.newRequest(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +98,11 @@ func (c *Client) Do(
 func (c *Client) Metadata(
 	ctx context.Context, path string, query url.Values,
 ) (*http.Response, error) {
-	request, err := c.newRequest(ctx, http.MethodGet, path, query, nil)
+	request, err := c.newRequest(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return nil, err
 	}
+	request.URL.RawQuery = query.Encode()
 	kind := "PartialObjectMetadataList"
 	if query.Get("watch") != "" {
 		kind = "PartialObjectMetadata"
@@ -113,7 +112,7 @@ func (c *Client) Metadata(
 }
 
 func (c *Client) newRequest(
-	ctx context.Context, method, path string, query url.Values, body any,
+	ctx context.Context, method, path string, body any,
 ) (*http.Request, error) {
 	var content io.Reader
 	if body != nil {
@@ -123,11 +122,7 @@ func (c *Client) newRequest(
 		}
 		content = bytes.NewReader(text)
 	}
-	target := c.base + path
-	if len(query) > 0 {
-		target += "?" + query.Encode()
-	}
-	request, err := http.NewRequestWithContext(ctx, method, target, content)
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
 	if err != nil {
 		return nil, err
 	}

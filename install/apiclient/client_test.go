@@ -39,7 +39,7 @@ func newClient(t *testing.T, o apiclient.Options) *apiclient.Client {
 // get returns the status code of a request for the namespaces; 0 if there is no reply.
 func get(t *testing.T, c *apiclient.Client) (int, error) {
 	t.Helper()
-	response, err := c.Do(t.Context(), http.MethodGet, "/api/v1/namespaces", nil, nil)
+	response, err := c.Do(t.Context(), http.MethodGet, "/api/v1/namespaces", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -139,7 +139,7 @@ func TestRequestsHaveTheUserAgentAndAContentType(t *testing.T) {
 		if method != http.MethodGet {
 			body = map[string]int{"a": 1}
 		}
-		response, err := c.Do(t.Context(), method, "/api/v1/namespaces/a", nil, body)
+		response, err := c.Do(t.Context(), method, "/api/v1/namespaces/a", body)
 		if err != nil {
 			t.Fatal(err)
 		}

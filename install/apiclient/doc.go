@@ -11,7 +11,7 @@
 //	})
 //	...
 //	defer client.Close()
-//	response, err := client.Do(ctx, http.MethodGet, "/api/v1/nodes/node-1", nil, nil)
+//	response, err := client.Do(ctx, http.MethodGet, "/api/v1/nodes/node-1", nil)
 //
 // [Client.Do] sends JSON requests, and [Client.REST] returns a client for client-go's reflectors.
 package apiclient

@@ -131,7 +131,9 @@ func (p *Publisher) reconcile(ctx context.Context) error {
 	}
 	if bytes.Equal(content, p.content) {
 		p.scheduleRenewal(now, origin)
-		p.clearProblem()
+		if p.Status().Problem != nil {
+			p.setStatus(func(s *Status) { s.setProblem(nil, time.Time{}) })
+		}
 		return nil
 	}
 	return p.publish(ctx, now, token, origin, content)
@@ -260,13 +262,6 @@ func (p *Publisher) scheduleRenewal(now time.Time, origin Origin) {
 // their requests at the same time.
 func shorten(d time.Duration, divisor int64) time.Duration {
 	return d - rand.N(max(1, d/time.Duration(divisor)))
-}
-
-// clearProblem clears a solved problem.
-func (p *Publisher) clearProblem() {
-	if p.Status().Problem != nil {
-		p.setStatus(func(s *Status) { s.setProblem(nil, time.Time{}) })
-	}
 }
 
 // setProblem counts and reports the error of an attempt, and returns it.

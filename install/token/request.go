@@ -43,7 +43,7 @@ func (o *Options) requestToken(ctx context.Context, token string) (string, error
 	defer cancel()
 	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/serviceaccounts/" +
 		url.PathEscape(name) + "/token"
-	response, err := client.Do(ctx, http.MethodPost, path, nil, map[string]any{
+	response, err := client.Do(ctx, http.MethodPost, path, map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
 		"spec": map[string]any{"expirationSeconds": int64(o.Lifetime.Seconds())},
 	})

@@ -94,7 +94,7 @@ const maxReply = 8 << 20
 
 // do sends a request, and decodes the reply into reply unless reply is nil.
 func (c *Client) do(ctx context.Context, method, path string, body, reply any) error {
-	response, err := c.api.Do(ctx, method, path, nil, body)
+	response, err := c.api.Do(ctx, method, path, body)
 	if err != nil {
 		return err
 	}

@@ -44,11 +44,12 @@ type eventSeries struct {
 	queue workqueue.TypedRateLimitingInterface[eventKey]
 }
 
-// An eventKey contains the fields that all repetitions of an event have in common.
+// An eventKey contains the fields that all repetitions of an event have in common. The object has no
+// resourceVersion.
 type eventKey struct {
-	kind, namespace, name, uid string
-	warning                    bool
-	reason                     string
+	about   Object
+	warning bool
+	reason  string
 }
 
 // A writtenEvent is an event in the API server, with the repetitions that are not written yet.
@@ -70,7 +71,8 @@ func newEventSeries() *eventSeries {
 }
 
 func keyOf(e Event) eventKey {
-	return eventKey{e.About.Kind, e.About.Namespace, e.About.Name, e.About.UID, e.Warning, e.Reason}
+	e.About.ResourceVersion = ""
+	return eventKey{e.About, e.Warning, e.Reason}
 }
 
 // close discards pending updates, and cancels a running one and waits for its end.

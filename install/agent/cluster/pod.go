@@ -22,15 +22,21 @@ func (c *Client) DeletePod(ctx context.Context, pod Name, uid, resourceVersion s
 // LabelPod adds a label to a pod with the UID. It patches the status, because the permission for
 // this is the smallest that includes labels.
 func (c *Client) LabelPod(ctx context.Context, pod Name, uid, key, value string) error {
-	return c.do(ctx, http.MethodPatch, podPath(pod)+"/status", map[string]any{
-		"metadata": map[string]any{"uid": uid, "labels": map[string]string{key: value}},
-	}, nil)
+	return c.patchMetadata(ctx, pod, uid, "labels", map[string]string{key: value})
 }
 
 // AnnotatePod sets an annotation of a pod with the UID, or removes it if value is nil. It patches
 // the status, as istio-cni does.
 func (c *Client) AnnotatePod(ctx context.Context, pod Name, uid, key string, value *string) error {
+	return c.patchMetadata(ctx, pod, uid, "annotations", map[string]*string{key: value})
+}
+
+// patchMetadata patches a field of the metadata of a pod with the UID. It patches the status,
+// because the permission for this is the smallest that includes metadata.
+func (c *Client) patchMetadata(
+	ctx context.Context, pod Name, uid, field string, value any,
+) error {
 	return c.do(ctx, http.MethodPatch, podPath(pod)+"/status", map[string]any{
-		"metadata": map[string]any{"uid": uid, "annotations": map[string]*string{key: value}},
+		"metadata": map[string]any{"uid": uid, field: value},
 	}, nil)
 }

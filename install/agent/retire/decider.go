@@ -102,7 +102,7 @@ func (dec *Decider) query(ctx context.Context) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	return decide(name, d, n), nil
+	return decideBySelection(name, d, n), nil
 }
 
 // decideFromWatch decides with the last state of the DaemonSet that Run has received. lastErr is

@@ -14,11 +14,9 @@ type Decision struct {
 	Reason string
 }
 
-// decide decides with the agent's DaemonSet and node. d is nil if the DaemonSet does not exist.
-func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Decision {
-	if decision := decideByDeletion(name, d); decision.Remove {
-		return decision
-	}
+// decideBySelection decides whether the agent's DaemonSet, which is not being deleted, selects the
+// node.
+func decideBySelection(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Decision {
 	switch selects, err := d.Spec.Template.Spec.Selects(n); {
 	case err != nil:
 		return Decision{Reason: fmt.Sprintf("whether DaemonSet %s selects the node is not known: %v",
