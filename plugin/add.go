@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -133,6 +132,5 @@ func (r *redirection) codedError(err error) error {
 	if coded := (*types.Error)(nil); errors.As(err, &coded) {
 		return err
 	}
-	return cniError(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", r.ref.Shown()),
-		err)
+	return r.failure(CodeApply, "the rules of pod %s cannot be installed", err)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime/debug"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -74,14 +73,10 @@ func (c *call) allowAgentPod(configErr error) error {
 
 // run executes the verb and ends the call. A panic of the verb becomes its error, so that it is
 // logged and counted.
-func (c *call) run(verb func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = c.panicError(v, debug.Stack())
-		}
-		c.end(err)
-	}()
-	return verb()
+func (c *call) run(verb func() error) error {
+	err := c.withoutPanics(func(*skel.CmdArgs) error { return verb() })(c.args)
+	c.end(err)
+	return err
 }
 
 // end closes the sandbox, writes the log line of the call, and reports an ADD to the node agent.
@@ -195,10 +190,14 @@ func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 		return addresses, nil
 	}
 	if addresses, err = route.Addresses(ns); err != nil {
-		message := fmt.Sprintf("the addresses of pod %s cannot be read", c.ref.Shown())
-		return nil, cniError(types.ErrInvalidNetNS, message, err)
+		return nil, c.failure(types.ErrInvalidNetNS, "the addresses of pod %s cannot be read", err)
 	}
 	return addresses, nil
+}
+
+// failure returns an error about the pod, whose name the format contains as %s.
+func (c *call) failure(code uint, format string, err error) *types.Error {
+	return cniError(code, fmt.Sprintf(format, c.ref.Shown()), err)
 }
 
 // newRecord returns a record of the attachment, without rules.

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 
@@ -58,8 +57,7 @@ func (c *call) check() (err error) {
 	case len(found.Differences) == 0:
 		return nil
 	}
-	message := fmt.Sprintf("the redirection of pod %s is incorrect", c.ref.Shown())
-	return c.differencesError(CodeDrift, message, found.Differences)
+	return c.differencesError(CodeDrift, "the redirection of pod %s is incorrect", found.Differences)
 }
 
 // expectation is the expected content of a namespace. redirect and ambient are nil for a pod that
@@ -104,8 +102,7 @@ func (c *call) expectation() (expectation, error) {
 	case decide.Ambient:
 		var a rules.Ambient
 		if a, _, err = decide.AmbientParameters(pod, &c.config.Decide); err != nil {
-			message := fmt.Sprintf("pod %s has invalid settings", c.ref.Shown())
-			err = cniError(CodeParameters, message, err)
+			err = c.failure(CodeParameters, "pod %s has invalid settings", err)
 		}
 		e.ambient = &a
 	}
@@ -139,13 +136,12 @@ func (c *call) compare(
 
 // rulesReadError returns the error for rules that cannot be read.
 func (c *call) rulesReadError(err error) error {
-	message := fmt.Sprintf("the rules of pod %s cannot be read", c.ref.Shown())
-	return cniError(CodeVerify, message, err)
+	return c.failure(CodeVerify, "the rules of pod %s cannot be read", err)
 }
 
-// differencesError returns an error that lists differences.
-func (c *call) differencesError(code uint, message string, differences []rules.Difference) error {
+// differencesError returns an error that lists differences. See failure for the format.
+func (c *call) differencesError(code uint, format string, differences []rules.Difference) error {
 	err := errors.New(strings.Join(rules.DifferenceTexts(differences), "\n"))
 	c.entry.addFullError(err)
-	return cniError(code, message, err)
+	return c.failure(code, format, err)
 }

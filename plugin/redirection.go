@@ -41,7 +41,9 @@ func (r *redirection) install() error {
 		// Remove only rules that did not exist before. Rules of an earlier ADD stay, because
 		// without rules a running pod would bypass the proxy.
 		if !isVerified && applied.Outcome == nft.Created {
-			r.removeNewRules(backend)
+			if _, err := backend.Remove(nil); err != nil {
+				r.entry.put(zap.NamedError("not_removed", err))
+			}
 		}
 	}()
 	switch {
@@ -74,13 +76,6 @@ func (r *redirection) verify(rs rules.Ruleset, applied compat.Result) error {
 		return nil
 	}
 	return r.differencesError(CodeVerify,
-		"the rules in the kernel for pod "+r.ref.Shown()+" differ from the rules that were sent",
+		"the rules in the kernel for pod %s differ from the rules that were sent",
 		found.Differences)
-}
-
-// removeNewRules removes the rules that this call has installed.
-func (r *redirection) removeNewRules(backend compat.Backend) {
-	if _, err := backend.Remove(nil); err != nil {
-		r.entry.put(zap.NamedError("not_removed", err))
-	}
 }

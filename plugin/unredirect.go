@@ -28,8 +28,7 @@ func (c *call) unredirect() (removed bool, err error) {
 		err = c.removeRules(c.sandbox.ns)
 	}
 	if err != nil {
-		message := fmt.Sprintf("the earlier rules of pod %s cannot be removed", c.ref.Shown())
-		return false, cniError(CodeApply, message, err)
+		return false, c.failure(CodeApply, "the earlier rules of pod %s cannot be removed", err)
 	}
 	c.entry.put(zap.String("outcome", "removed"))
 	return true, nil
@@ -68,8 +67,7 @@ func (c *call) checkUnredirected(reason decide.Reason) error {
 	switch {
 	case len(found) > 0:
 		err = errors.Join(errors.New(strings.Join(found, "\n")), err)
-		message := fmt.Sprintf("pod %s has rules of Sluice, but must not be redirected", c.ref.Shown())
-		return cniError(CodeDrift, message, err)
+		return c.failure(CodeDrift, "pod %s has rules of Sluice, but must not be redirected", err)
 	case err != nil:
 		return c.rulesReadError(err)
 	}

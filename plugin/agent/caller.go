@@ -16,13 +16,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Caller sends requests to the node agent, each on its own connection. It is safe for concurrent
-// use.
+// A Caller sends requests to the node agent, each on its own connection. It refuses a listener that
+// does not run as root. It is safe for concurrent use.
 type Caller struct {
 	// Socket is the path of the agent's socket; see [SocketIn].
 	Socket string
-	// Owner is the uid of the agent. A listener with another uid is refused.
-	Owner uint32
 }
 
 // Query sends a query and returns the body of the answer. The error may be a [Refusal]. The context
@@ -115,8 +113,8 @@ func (c Caller) send(ctx context.Context, r Request, ancillary []byte) (*net.Uni
 	}
 	conn := dialed.(*net.UnixConn)
 	peer, err := Peer(conn)
-	if err == nil && peer.Uid != c.Owner {
-		err = fmt.Errorf("socket %s belongs to uid %d and not to %d", c.Socket, peer.Uid, c.Owner)
+	if err == nil && peer.Uid != 0 {
+		err = fmt.Errorf("socket %s belongs to uid %d and not to 0", c.Socket, peer.Uid)
 	}
 	if err == nil {
 		end, _ := ctx.Deadline() // Query and Send require a deadline

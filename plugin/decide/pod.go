@@ -141,13 +141,5 @@ func (c *Container) variable(name string) *EnvVar {
 // proxy returns the container of the proxy, or nil.
 func (p *Pod) proxy(s *Settings) *Container { return p.container(s.proxyContainer()) }
 
-// validation returns the container whose arguments contain settings of the injector, or nil.
-func (p *Pod) validation(s *Settings) *Container { return p.container(s.validationContainer()) }
-
 // proxyContainer returns the name of the proxy's container.
 func (s *Settings) proxyContainer() string { return cmp.Or(s.ProxyContainer, "istio-proxy") }
-
-// validationContainer returns the name of the container that [Pod.validation] returns.
-func (s *Settings) validationContainer() string {
-	return cmp.Or(s.ValidationContainer, "istio-validation")
-}

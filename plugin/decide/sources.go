@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,7 +19,10 @@ type sources struct {
 
 // newSources returns the parts of a pod that specify parameters.
 func newSources(pod *Pod, s *Settings) sources {
-	found := sources{pod: pod, proxy: pod.proxy(s), validation: pod.validation(s)}
+	found := sources{
+		pod: pod, proxy: pod.proxy(s),
+		validation: pod.container(cmp.Or(s.ValidationContainer, "istio-validation")),
+	}
 	if found.validation != nil {
 		found.arguments = parameter.ParseArguments(found.validation.Args)
 	}

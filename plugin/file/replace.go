@@ -34,7 +34,9 @@ func Replace(path string, old, content []byte, mode fs.FileMode) error {
 		return unchangedError("write", path, err)
 	}
 	if old == nil {
-		err = t.create(target)
+		if err = renameToNew(t.path, target); err != nil {
+			t.drop()
+		}
 	} else {
 		err = t.exchange(target, old, content)
 	}
@@ -50,16 +52,6 @@ func checkContent(path string, old []byte) error {
 	data, err := os.ReadFile(path)
 	if err == nil && !bytes.Equal(data, old) || errors.Is(err, fs.ErrNotExist) {
 		return ErrChanged
-	}
-	return err
-}
-
-// create renames the temporary file to target, which must not exist. After an error, create removes
-// the temporary file.
-func (t *temporary) create(target string) error {
-	err := renameToNew(t.path, target)
-	if err != nil {
-		t.drop()
 	}
 	return err
 }

@@ -49,25 +49,22 @@ func (f fallback) Close() {
 func firstAnswer[T any](
 	ctx context.Context, sources []Source, call func(Source) (*T, error),
 ) (*T, error) {
-	combined := errors.New("no source is configured")
-	kind := Misconfigured
-	for i, s := range sources {
+	if len(sources) == 0 {
+		return nil, WithKind(Misconfigured, errors.New("no source is configured"))
+	}
+	var combined error
+	for _, s := range sources {
 		answer, err := call(s)
 		if err == nil || IsNotFound(err) {
 			return answer, err
 		}
-		kind = KindOf(err)
-		if combined = appendError(combined, err, i); ctx.Err() != nil {
+		kind := KindOf(err)
+		if combined != nil {
+			err = fmt.Errorf("%w; %w", combined, err)
+		}
+		if combined = WithKind(kind, err); ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, WithKind(kind, combined)
-}
-
-// appendError appends the error of a source to the errors of the sources before it, on one line.
-func appendError(before, err error, index int) error {
-	if index == 0 {
-		return err
-	}
-	return fmt.Errorf("%w; %w", before, err)
+	return nil, combined
 }

@@ -21,8 +21,6 @@ type Options struct {
 	// Timeout limits a query, from connecting to the end of the answer; [DefaultTimeout] if it is
 	// not positive.
 	Timeout time.Duration
-	// Owner is the uid of the agent. A listener with another uid is refused.
-	Owner uint32
 }
 
 // DefaultTimeout is the default time limit of a query. The agent answers from memory, or with an
@@ -43,7 +41,7 @@ var _ source.Source = (*Client)(nil)
 
 // New returns a client. The client connects to the agent anew for each request.
 func New(o Options) *Client {
-	c := &Client{caller: agent.Caller{Socket: o.Socket, Owner: o.Owner}, timeout: o.Timeout}
+	c := &Client{caller: agent.Caller{Socket: o.Socket}, timeout: o.Timeout}
 	if c.timeout <= 0 {
 		c.timeout = DefaultTimeout
 	}

@@ -1,2 +1,0 @@
-// Package agenttest provides a fake node agent for tests. The tests define its answers.
-package agenttest
