@@ -61,19 +61,16 @@ func (a *Agent) prepareAmbient() error {
 		IsHost:       hostNode.IsHost,
 		RulesChanged: a.auditor.RulesChanged, Found: a.auditor.NoteSandbox,
 		Enrolled: func(err error) {
-			a.metrics.Count(metrics.AmbientEnrollments(resultOf(err == nil)), 1)
+			result := metrics.Success
+			if err != nil {
+				result = metrics.Failure
+			}
+			a.metrics.Count(metrics.AmbientEnrollments(result), 1)
 		},
 		RuleLock: a.ruleLock, Log: log,
 	})
 	a.ambient = m
 	return nil
-}
-
-func resultOf(success bool) metrics.Result {
-	if success {
-		return metrics.Success
-	}
-	return metrics.Failure
 }
 
 // newGuard returns the guard of the node's rules for probes.

@@ -82,14 +82,13 @@ func newNodeEvents(
 // is reported when the node is ready.
 func (ne *nodeEvents) set(current []problemEvent, ready bool) {
 	since := make(map[string]time.Time, len(current))
-	for _, p := range current {
-		since[p.reason] = time.Now()
-	}
 	ne.mu.Lock()
-	for reason, begin := range ne.since {
-		if _, ok := since[reason]; ok {
-			since[reason] = begin
+	for _, p := range current {
+		begin, known := ne.since[p.reason]
+		if !known {
+			begin = time.Now()
 		}
+		since[p.reason] = begin
 	}
 	ne.current, ne.since, ne.ready = current, since, ready
 	ne.mu.Unlock()
@@ -196,27 +195,27 @@ func (ne *nodeEvents) deliver(ctx context.Context, now time.Time, settle time.Du
 func (ne *nodeEvents) pendingEvents(now time.Time, settle time.Duration) []nodeEvent {
 	ne.mu.Lock()
 	defer ne.mu.Unlock()
-	event := cluster.Event{About: cluster.NodeObject(ne.node), Node: ne.node, Time: now}
 	var events []nodeEvent
+	add := func(warning bool, reason, message string, count, total int) {
+		events = append(events, nodeEvent{cluster.Event{
+			About: cluster.NodeObject(ne.node), Node: ne.node, Time: now,
+			Warning: warning, Reason: reason, Message: message, Count: count,
+		}, total})
+	}
 	for _, p := range ne.past {
-		e := event
-		e.Warning, e.Reason, e.Message, e.Count = true, p.reason, p.message, p.count
-		events = append(events, nodeEvent{Event: e})
+		add(true, p.reason, p.message, p.count, 0)
 	}
 	seen := map[string]bool{}
 	for _, p := range ne.current {
 		isSettled := now.Sub(ne.since[p.reason]) >= p.settleTime(settle)
 		if added := ne.unreportedCount(p); !seen[p.reason] && added > 0 && isSettled {
-			e := event
-			e.Warning, e.Reason, e.Message, e.Count = true, p.reason, p.message, added
-			events = append(events, nodeEvent{e, p.count})
+			add(true, p.reason, p.message, added, p.count)
 		}
 		seen[p.reason] = true
 	}
 	maps.DeleteFunc(ne.reported, func(reason string, _ int) bool { return !seen[reason] })
 	if len(ne.current) == 0 && ne.ready && ne.warned {
-		event.Reason, event.Message = recovered, recoveredMessage
-		events = append(events, nodeEvent{event, 0})
+		add(false, recovered, recoveredMessage, 0, 0)
 	}
 	return events
 }

@@ -44,10 +44,6 @@ type identity struct {
 	changed  syscall.Timespec
 }
 
-func newExecutables(dir string) *executables {
-	return &executables{dir, map[pair]comparison{}, map[string]checksum{}}
-}
-
 // sameContent reports whether the executable exists, is identical to source and has executableMode.
 func (x *executables) sameContent(name, source string) (bool, error) {
 	path := filepath.Join(x.dir, name)

@@ -47,7 +47,8 @@ func New(s Settings) (*Node, error) {
 	}
 	return &Node{
 		now: time.Now, wake: notify.New(), settings: s,
-		executables: newExecutables(s.CNIBinDir), conflicts: newConflicts(),
+		executables:  &executables{s.CNIBinDir, map[pair]comparison{}, map[string]checksum{}},
+		conflicts:    newConflicts(),
 		invalidFiles: invalidFiles{}, totals: Totals{FailedWrites: map[string]uint64{}},
 	}, nil
 }

@@ -111,23 +111,16 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 		return []corev1.Pod{pod}, nil
 	}
 	selector, err := c.selectorOf(ctx, t)
-	if err != nil {
-		return nil, classify(err)
-	}
-	if selector == "" {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, inputError{err}
+	case err != nil:
+		return nil, err
+	case selector == "":
 		return nil, badInput("%s %s/%s has no running pod", t.kind, t.namespace, t.name)
 	}
 	return c.selectPods(ctx, t.namespace, selector,
 		fmt.Sprintf("%s %s/%s", t.kind, t.namespace, t.name))
-}
-
-// classify returns the error for an object that does not exist as an [inputError], and other errors
-// unchanged.
-func classify(err error) error {
-	if apierrors.IsNotFound(err) {
-		return inputError{err}
-	}
-	return err
 }
 
 // selectorOf returns the label selector of the pods of a workload, or "" if a CronJob has no active
