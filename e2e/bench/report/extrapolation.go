@@ -1,10 +1,6 @@
 package report
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // IDs of the rows that the extrapolation uses, and names of the entries for the plugin with and
 // without an agent.
@@ -26,6 +22,28 @@ const (
 	watchEvents = 8
 )
 
+// An extrapolation contains the computed costs.
+type extrapolation struct {
+	NodePods, ClusterNodes, RolloutHours, WatchEvents int
+	PodSize                                           string
+	Restarts                                          []restart
+}
+
+// A restart is the restart of all pods of a node or a cluster. Costs are the costs of each plugin.
+type restart struct {
+	Scope string
+	Pods  int
+	Costs []restartCost
+}
+
+// A restartCost is the cost of a plugin and its agent for a restart. Requests is the number of GET
+// requests for pods. AddCPU and DelCPU are the CPU times of one ADD and one DEL.
+type restartCost struct {
+	Name                                              string
+	Requests                                          int
+	Received, Watched, CPU, AddCPU, DelCPU, PerSecond string
+}
+
 // pluginCost is the cost of a CNI plugin and its agent for one pod.
 type pluginCost struct {
 	name string
@@ -35,33 +53,9 @@ type pluginCost struct {
 	addCPU, delCPU float64
 }
 
-// extrapolation renders the extrapolation of the measured costs to larger nodes and clusters.
-func extrapolation(r Results) string {
-	costs := pluginCosts(r)
-	if costs == nil {
-		return ""
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, `
-## Extrapolation to nodes and clusters
-
-These values are computed, not measured, from the measured CPU time of ADD and DEL and the size of an injected pod, which is %s as JSON.
-All %d pods of a node are injected, and each is replaced once, with one ADD, one DEL and %d watch events. The cluster has %s nodes, and all
-of them are restarted within %d hours at an even rate. istio-cni requests the pod at each ADD in a new process, and therefore on a new TLS
-connection; its agent watches the pods of the node if repair is enabled, which is the default. The agent of Sluice watches these pods too,
-and provides them to the plugin over a socket; for a pod that the watch has not delivered yet, it sends one GET on an open connection.
-Without the agent, the plugin of Sluice sends the same requests as istio-cni. The CPU times do not include agents and API servers.
-
-`, size(float64(r.Pod.Bytes)), nodePods, watchEvents, thousands(clusterNodes), rolloutHours)
-	b.WriteString(costTable("a node", nodePods, r.Pod.Bytes, costs))
-	b.WriteString("\n")
-	b.WriteString(costTable("the cluster", nodePods*clusterNodes, r.Pod.Bytes, costs))
-	return b.String()
-}
-
-// pluginCosts returns the costs of istio-cni, in its fastest mode, and of Sluice, with and without
-// an agent. It returns nil if one of them was not measured.
-func pluginCosts(r Results) []pluginCost {
+// extrapolate extrapolates the costs of istio-cni, in its fastest mode, and of Sluice, with and
+// without an agent, to larger nodes and clusters. It returns nil if one of them was not measured.
+func extrapolate(r Results) *extrapolation {
 	add, del := r.Row(AddRow), r.Row(DelRow)
 	if add == nil || del == nil || r.Pod.Bytes == 0 {
 		return nil
@@ -90,47 +84,35 @@ func pluginCosts(r Results) []pluginCost {
 	if withAgent == nil || withoutAgent == nil || fastestPeer == nil {
 		return nil
 	}
-	return []pluginCost{*fastestPeer, *withAgent, *withoutAgent}
+	x := &extrapolation{
+		NodePods: nodePods, ClusterNodes: clusterNodes, RolloutHours: rolloutHours,
+		WatchEvents: watchEvents, PodSize: size(int64(r.Pod.Bytes)),
+		Restarts: []restart{
+			{Scope: "a node", Pods: nodePods},
+			{Scope: "the cluster", Pods: nodePods * clusterNodes},
+		},
+	}
+	for i := range x.Restarts {
+		scope := &x.Restarts[i]
+		for _, c := range []*pluginCost{fastestPeer, withAgent, withoutAgent} {
+			scope.Costs = append(scope.Costs, c.of(scope.Pods, r.Pod.Bytes))
+		}
+	}
+	return x
 }
 
-// costTable returns the table of a restart of all pods of the scope, with a column for each plugin.
-func costTable(scope string, pods, podBytes int, costs []pluginCost) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "| restart of %s, %s pods | arithmetic |", scope, thousands(pods))
-	for _, c := range costs {
-		fmt.Fprintf(&b, " %s |", c.name)
-	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(costs)) + "\n")
-	writeLine := func(description, arithmetic string, value func(pluginCost) string) {
-		fmt.Fprintf(&b, "| %s | %s |", description, arithmetic)
-		for _, c := range costs {
-			fmt.Fprintf(&b, " %s |", value(c))
-		}
-		b.WriteString("\n")
-	}
+// of returns the cost of a restart of pods, each with a size in bytes.
+func (c *pluginCost) of(pods, podBytes int) restartCost {
 	n := float64(pods)
-	writeLine("requests for pods", fmt.Sprintf("%s × GETs of an ADD", thousands(pods)),
-		func(c pluginCost) string { return thousands(pods * c.requests) })
-	writeLine("TLS connections of these requests",
-		fmt.Sprintf("%s × connections of an ADD", thousands(pods)),
-		func(c pluginCost) string { return thousands(pods * c.requests) })
-	writeLine("bytes of the responses", "requests × size of a pod",
-		func(c pluginCost) string { return size(n * float64(c.requests*podBytes)) })
-	writeLine("bytes watched",
-		fmt.Sprintf("%s × %d events × size of a pod", thousands(pods), watchEvents),
-		func(pluginCost) string { return size(n * watchEvents * float64(podBytes)) })
-	writeLine("CPU time of ADD and DEL", fmt.Sprintf("%s × (ADD + DEL)", thousands(pods)),
-		func(c pluginCost) string {
-			return fmt.Sprintf("%s: %s × (%s + %s)", seconds(n*(c.addCPU+c.delCPU)),
-				thousands(pods), duration(c.addCPU), duration(c.delCPU))
-		})
-	if pods > nodePods {
-		writeLine("requests per second", fmt.Sprintf("requests / %d h", rolloutHours),
-			func(c pluginCost) string {
-				return threeDigits(n * float64(c.requests) / (rolloutHours * 3600))
-			})
+	requests := n * float64(c.requests)
+	return restartCost{
+		Name: c.name, Requests: pods * c.requests,
+		Received: size(requests * float64(podBytes)),
+		Watched:  size(n * watchEvents * float64(podBytes)),
+		CPU:      seconds(n * (c.addCPU + c.delCPU)),
+		AddCPU:   duration(c.addCPU), DelCPU: duration(c.delCPU),
+		PerSecond: threeDigits(requests / (rolloutHours * 3600)),
 	}
-	return b.String()
 }
 
 // seconds formats a number of seconds. From two hours on, the unit is hours.

@@ -28,16 +28,16 @@ func Files(r Results) (map[string][]byte, error) {
 	if r.Soak != nil {
 		svg, err := plotSoak(r.Soak)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", soakPlot, err)
+			return nil, fmt.Errorf("%s: %w", "soak.svg", err)
 		}
-		files[soakPlot] = svg
+		files["soak.svg"] = svg
 	}
 	if r.Scale != nil {
 		svg, err := plotScale(r.Scale)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", scalePlot, err)
+			return nil, fmt.Errorf("%s: %w", "scale.svg", err)
 		}
-		files[scalePlot] = svg
+		files["scale.svg"] = svg
 	}
 	return files, nil
 }

@@ -24,16 +24,28 @@ type Goal struct {
 
 // A verdict is the result for a goal.
 type verdict struct {
-	// expected describes the goal. actual is the formatted ratio, or the entry's formatted value if
+	Goal
+	// Expected describes the goal. Actual is the formatted ratio, or the entry's formatted value if
 	// the goal does not compare entries.
-	expected, actual string
+	Expected, Actual string
 	isMet            bool
 	// value is the entry's value.
-	value Summary
-	// worst is the other entry with which the comparison is worst, and ratio is the ratio to its
-	// value. worst is nil if the goal does not compare entries.
-	worst *Entry
-	ratio float64
+	value float64
+	// Worst is the other entry with which the comparison is worst; nil if the goal does not compare
+	// entries.
+	Worst *Entry
+}
+
+// verdicts returns the verdicts on the goals of a row, except goals whose entry, or an entry to
+// compare it with, is missing in the row.
+func (r *Row) verdicts() []verdict {
+	var verdicts []verdict
+	for _, g := range r.Goals {
+		if v, isMeasured := g.judge(r); isMeasured {
+			verdicts = append(verdicts, v)
+		}
+	}
+	return verdicts
 }
 
 // judge returns the verdict on the goal. It returns false if the row lacks g.Entry, or an entry to
@@ -43,33 +55,49 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 	if entry == nil {
 		return verdict{}, false
 	}
-	v := verdict{value: entry.Values[g.Quantity]}
-	own := v.value.Median
+	own := entry.Values[g.Quantity].Median
+	v := verdict{Goal: g, value: own, Actual: g.Quantity.format(own)}
 	switch {
 	case g.Zero:
-		v.expected, v.actual, v.isMet = "= 0", g.Quantity.format(own), own == 0
+		v.Expected, v.isMet = "= 0", own == 0
 		return v, true
 	case g.Limit > 0:
-		v.expected, v.actual, v.isMet = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),
-			own <= g.Limit
+		v.Expected, v.isMet = "≤ "+g.Quantity.format(g.Limit), own <= g.Limit
 		return v, true
 	}
+	var worstRatio float64
 	for i := range r.Entries {
 		other := &r.Entries[i]
 		if !g.compares(other) || other.Values[g.Quantity].Median == 0 {
 			continue
 		}
 		ratio := own / other.Values[g.Quantity].Median
-		if v.worst == nil || g.isWorse(ratio, v.ratio) {
-			v.worst, v.ratio = other, ratio
+		if v.Worst == nil || g.isWorse(ratio, worstRatio) {
+			v.Worst, worstRatio = other, ratio
 		}
 	}
-	if v.worst == nil {
+	if v.Worst == nil {
 		return v, false
 	}
-	v.expected, v.actual = g.relation()+" "+formatRatio(g.Factor), threeDigits(v.ratio)
-	v.isMet = !g.isWorse(v.ratio, g.Factor)
+	v.Expected, v.Actual = g.relation()+" "+formatRatio(g.Factor), threeDigits(worstRatio)
+	v.isMet = !g.isWorse(worstRatio, g.Factor)
 	return v, true
+}
+
+// Own returns the formatted value of the entry.
+func (v verdict) Own() string {
+	if v.Quantity == Rate {
+		return v.Quantity.format(v.value) + " per second"
+	}
+	return v.Quantity.format(v.value)
+}
+
+// Verdict returns "met", or "missed" in bold type.
+func (v verdict) Verdict() string {
+	if v.isMet {
+		return "met"
+	}
+	return "**missed**"
 }
 
 // compares reports whether the goal compares with the other entry.

@@ -1,44 +1,22 @@
 package report
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Plot is an image on the page.
 type Plot struct {
-	// Name is the name of the file.
-	Name string
-	SVG  []byte
+	// Topic is the topic whose rows it shows. Name is the name of the file.
+	Topic, Name string
+	SVG         []byte
 }
 
-// Plots renders a plot for each topic whose rows have values to plot.
+// Plots renders a plot for each topic whose rows have values to plot, with a group of bars for each
+// row.
 func Plots(r Results) []Plot {
-	var plots []Plot
-	seen := map[string]bool{}
+	var charts []chart
 	for _, row := range r.Rows {
-		if seen[row.Topic] {
-			continue
-		}
-		seen[row.Topic] = true
-		if p, ok := plotOf(r, row.Topic); ok {
-			plots = append(plots, Plot{p.name, []byte(p.chart.svg())})
-		}
-	}
-	return plots
-}
-
-// A topicPlot is the chart of a topic and the name of its file.
-type topicPlot struct {
-	name  string
-	chart chart
-}
-
-// plotOf returns the plot of a topic, which has a group of bars for each row. It returns false if
-// no row has values to plot.
-func plotOf(r Results, topic string) (topicPlot, bool) {
-	var c chart
-	for _, row := range r.Rows {
-		if row.Topic != topic || row.Plotted == "" {
-			continue
-		}
 		g := group{heading: row.Name}
 		for _, e := range row.Entries {
 			if s, ok := e.Values[row.Plotted]; ok {
@@ -48,10 +26,19 @@ func plotOf(r Results, topic string) (topicPlot, bool) {
 		if len(g.bars) == 0 {
 			continue
 		}
-		c.title, c.unit, c.format = topic, row.Plotted.title(), row.Plotted.format
+		i := slices.IndexFunc(charts, func(c chart) bool { return c.title == row.Topic })
+		if i < 0 {
+			i, charts = len(charts), append(charts, chart{title: row.Topic})
+		}
+		c := &charts[i]
+		c.unit, c.format = row.Plotted.title(), row.Plotted.format
 		c.groups = append(c.groups, g)
 	}
-	return topicPlot{fileName(topic), c}, len(c.groups) > 0
+	plots := make([]Plot, len(charts))
+	for i, c := range charts {
+		plots[i] = Plot{c.title, fileName(c.title), []byte(c.svg())}
+	}
+	return plots
 }
 
 // fileName returns the name of a topic's plot: the words of the topic in lower case, separated by

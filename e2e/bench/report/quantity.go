@@ -27,11 +27,11 @@ var quantities = []properties{
 	{Wall, "wall time", duration, true},
 	{CPU, "CPU time", duration, true},
 	{Rate, "rate per second", count, true},
-	{Memory, "memory", size, true},
+	{Memory, "memory", size[float64], true},
 	{Executed, "programs executed", count, false},
 	{Lost, "packets lost", count, false},
 	{Gap, "longest gap", duration, false},
-	{Kept, "memory kept", size, false},
+	{Kept, "memory kept", size[float64], false},
 	{Share, "CPU, share of one core", percent, true},
 }
 
@@ -75,18 +75,15 @@ func duration(s float64) string {
 }
 
 // size formats bytes.
-func size(bytes float64) string {
-	switch {
-	case bytes < 1e3:
-		return threeDigits(bytes) + " B"
-	case bytes < 1e6:
-		return threeDigits(bytes/1e3) + " kB"
-	case bytes < 1e9:
-		return threeDigits(bytes/1e6) + " MB"
-	case bytes < 1e12:
-		return threeDigits(bytes/1e9) + " GB"
+func size[N int64 | float64](bytes N) string {
+	value := float64(bytes)
+	for _, unit := range []string{"B", "kB", "MB", "GB"} {
+		if value < 1e3 {
+			return threeDigits(value) + " " + unit
+		}
+		value /= 1e3
 	}
-	return threeDigits(bytes/1e12) + " TB"
+	return threeDigits(value) + " TB"
 }
 
 // count formats a number without decimals.
