@@ -14,8 +14,6 @@ const (
 	podRangeIPv4, podRangeIPv6         = "10.244.0.0/22", "fd00:244::/64"
 	serviceRangeIPv4, serviceRangeIPv6 = "10.96.0.0/16", "fd00:96::/112"
 	apiServiceIP                       = "10.96.0.1"
-	// dnsAddress is the address of the Service of DNS, which exists if Options.DNS is set.
-	dnsAddress = "10.96.0.10"
 )
 
 // addressList returns ipv4, and also ipv6 if the cluster is dual-stack.

@@ -1,92 +1,102 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
-	_ "embed" // for the configuration
+	"embed"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-//go:embed containerd.toml
-var containerdConfiguration []byte
+// configFiles contains configurations, which are templates.
+//
+//go:embed config
+var configFiles embed.FS
 
-// An object is a JSON object.
-type object = map[string]any
+// Directories and files of a node, and the port of the API server. The files in the directory config
+// also contain these names.
+const (
+	kubernetesDir        = "/etc/kubernetes"
+	pkiDir               = kubernetesDir + "/pki/"
+	adminKubeconfig      = kubernetesDir + "/admin.conf"
+	kubeletConfigPath    = kubernetesDir + "/kubelet.yaml"
+	proxyConfigPath      = kubernetesDir + "/kube-proxy.yaml"
+	containerdConfigPath = "/etc/containerd/config.toml"
+	resolvConf           = "/etc/resolv-pods.conf"
+	apiPort              = "6443"
+)
 
-// kubeletConfiguration returns the configuration of the node's kubelet.
-func (o Options) kubeletConfiguration() object {
-	return object{
-		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-		"authentication": object{
-			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true},
-			"x509": object{"clientCAFile": pkiDir + "ca.crt"},
+// kubeconfigPath returns the path of a program's kubeconfig.
+func kubeconfigPath(program string) string { return kubernetesDir + "/" + program + ".conf" }
+
+// render returns a configuration. Its template gets parameters in addition to values from the
+// options.
+func (o Options) render(file string, parameters map[string]any) []byte {
+	t, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
+		"json": func(value any) (string, error) {
+			text, err := json.Marshal(value)
+			return string(text), err
 		},
-		"authorization": object{"mode": "Webhook"},
-		"clusterDomain": "cluster.local", "clusterDNS": []string{dnsAddress},
-		"resolvConf":   resolvConf,
-		"featureGates": o.FeatureGates,
-		// This machine may use cgroup v1 and swap, and may not permit lowering oom_score_adj.
-		"failCgroupV1": false, "cgroupDriver": "cgroupfs", "failSwapOn": false, "oomScoreAdj": 0,
-		// The node shares the file system of this machine, and must not evict pods to free space.
-		"evictionHard": object{
-			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
-			"imagefs.available": "0%",
-		},
-		"imageGCHighThresholdPercent": 100,
-		// Tests wait for changes of status, and start 100 pods on a node.
-		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s",
-		"syncFrequency": "10s", "maxPods": 250,
-		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
-		"volumePluginDir": volumePlugins,
+		"list": func(elements ...string) []string { return elements },
+	}).ParseFS(configFiles, "config/"+file)
+	all := map[string]any{
+		"Name": o.Name, "DualStack": o.DualStack, "CNIVersion": cmp.Or(o.CNIVersion, "1.0.0"),
+		"FeatureGates": o.FeatureGates, "FeatureGateList": o.featureGateList(),
+		"PodRanges":     o.joinedAddresses(podRangeIPv4, podRangeIPv6),
+		"ServiceRanges": o.joinedAddresses(serviceRangeIPv4, serviceRangeIPv6),
+		"NodeIPs":       o.joinedAddresses(nodeIPv4, nodeIPv6),
+		"NodeIPv4":      nodeIPv4, "Gateway": gatewayIPv4,
 	}
+	maps.Copy(all, parameters)
+	var text bytes.Buffer
+	if err == nil {
+		err = t.ExecuteTemplate(&text, file[strings.LastIndex(file, "/")+1:], all)
+	}
+	if err != nil {
+		panic(err) // cannot happen: the templates belong to the program
+	}
+	return text.Bytes()
 }
 
-// proxyConfiguration returns the configuration of the node's kube-proxy. The conntrack values
-// prevent kube-proxy from changing the kernel-wide conntrack sysctls.
-func (o Options) proxyConfiguration() object {
-	return object{
-		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
-		"mode": "nftables", "bindAddress": "0.0.0.0",
-		"clusterCIDR":      o.joinedAddresses(podRangeIPv4, podRangeIPv6),
-		"clientConnection": object{"kubeconfig": kubeconfigPath(Proxy)},
-		"conntrack": object{
-			"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
-		},
-		"nftables":     object{"minSyncPeriod": "100ms"},
-		"featureGates": o.FeatureGates,
+// featureGateList returns the value of a flag for the feature gates; empty if there are none.
+func (o Options) featureGateList() string {
+	var gates []string
+	for _, name := range slices.Sorted(maps.Keys(o.FeatureGates)) {
+		gates = append(gates, fmt.Sprintf("%s=%t", name, o.FeatureGates[name]))
 	}
+	return strings.Join(gates, ",")
+}
+
+// kubelet returns the configuration of a node's kubelet. statusFrequency is the interval at which
+// the kubelet updates the status of the node.
+func (o Options) kubelet(runtime, cgroupDriver, statusFrequency string) []byte {
+	return o.render("kubelet.yaml", map[string]any{
+		"RuntimeEndpoint": runtimeEndpoint(runtime), "CgroupDriver": cgroupDriver,
+		"StatusFrequency": statusFrequency,
+	})
 }
 
 // conflist returns the content of the file ConflistPath of a node with the subnets of the node's
 // pods, one for each address family.
-func (o Options) conflist(subnets ...string) object {
-	var ranges [][]object
-	for _, subnet := range subnets {
-		ranges = append(ranges, []object{{"subnet": subnet}})
-	}
-	var routes []object
-	for _, anyAddress := range o.addressList("0.0.0.0/0", "::/0") {
-		routes = append(routes, object{"dst": anyAddress})
-	}
-	return object{
-		"cniVersion": cmp.Or(o.CNIVersion, "1.0.0"), "name": "e2e",
-		"plugins": []object{
-			{
-				"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false,
-				"hairpinMode": true,
-				"ipam":        object{"type": "host-local", "ranges": ranges, "routes": routes},
-			},
-			{"type": "portmap", "capabilities": object{"portMappings": true}},
-		},
-	}
+func (o Options) conflist(subnets ...string) []byte {
+	return o.render("conflist.json", map[string]any{"Subnets": subnets})
 }
 
-// encodeJSON encodes an object as indented JSON.
-func encodeJSON(o object) ([]byte, error) {
-	out, err := json.MarshalIndent(o, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode a configuration: %w", err)
+// services returns the node's services in starting order. apiAddress is the address that the API
+// server advertises.
+func (o Options) services(apiAddress string) []machine.Service {
+	var services []machine.Service
+	text := o.render("services.yaml", map[string]any{"APIAddress": apiAddress})
+	if err := yaml.UnmarshalStrict(text, &services); err != nil {
+		panic(err) // cannot happen: the file belongs to the program
 	}
-	return append(out, '\n'), nil
+	return services
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 )
@@ -28,11 +29,18 @@ func (d *disk) write(path string, content []byte, mode fs.FileMode) {
 	}
 }
 
-// writeJSON writes a configuration as JSON.
-func (d *disk) writeJSON(path string, o object) {
-	content, err := encodeJSON(o)
+// renderTree writes the configurations below a directory of config to the same paths of the disk.
+func (d *disk) renderTree(o Options, dir string) {
+	err := fs.WalkDir(configFiles, "config/"+dir, func(
+		file string, entry fs.DirEntry, err error,
+	) error {
+		if err == nil && !entry.IsDir() {
+			file = strings.TrimPrefix(file, "config/")
+			d.write(strings.TrimPrefix(file, dir), o.render(file, nil), 0o644)
+		}
+		return err
+	})
 	d.err = errors.Join(d.err, err)
-	d.write(path, content, 0o644)
 }
 
 // link creates a relative symbolic link, which is also valid outside the node.
@@ -62,11 +70,11 @@ func machineID() []byte { return fmt.Appendf(nil, "%032x\n", os.Getpid()) }
 func (d *disk) install(o Options, s *build.Software) error {
 	d.write(resolvConf, nil, 0o644)
 	d.write("/etc/machine-id", machineID(), 0o444)
-	d.writeJSON(ConflistPath, o.conflist(o.addressList(podRangeIPv4, podRangeIPv6)...))
+	d.write(ConflistPath, o.conflist(o.addressList(podRangeIPv4, podRangeIPv6)...), 0o644)
 	d.copyPrograms(s.Plugins, "/opt/cni/bin")
-	d.write(containerdConfigPath, containerdConfiguration, 0o644)
-	d.writeJSON(kubeletConfigPath, o.kubeletConfiguration())
-	d.writeJSON(proxyConfigPath, o.proxyConfiguration())
+	d.write(containerdConfigPath, o.render("containerd.toml", nil), 0o644)
+	d.write(kubeletConfigPath, o.kubelet(Containerd, "cgroupfs", "1s"), 0o644)
+	d.write(proxyConfigPath, o.render("kube-proxy.yaml", nil), 0o644)
 	if d.err != nil {
 		return fmt.Errorf("write the node's disk: %w", d.err)
 	}

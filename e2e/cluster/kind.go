@@ -98,10 +98,7 @@ func (k *kindCluster) create(ctx context.Context) error {
 
 // createNodes creates the nodes with kind.
 func (k *kindCluster) createNodes(ctx context.Context, image string) error {
-	config, err := encodeJSON(k.options.kindConfiguration())
-	if err != nil {
-		return err
-	}
+	config := k.options.render("kind.yaml", nil)
 	argv := []string{"kind", "create", "cluster", "--name=" + k.name, "--config=-", "--retain"}
 	if image != "" {
 		argv = append(argv, "--image="+image)

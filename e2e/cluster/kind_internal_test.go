@@ -11,23 +11,38 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// A kindConfiguration contains the tested parts of the configuration of kind.
+type kindConfiguration struct {
+	Networking           map[string]any
+	KubeadmConfigPatches []string
+}
+
+func decodeKindConfiguration(t *testing.T, o Options) kindConfiguration {
+	var c kindConfiguration
+	if err := yaml.Unmarshal(o.render("kind.yaml", nil), &c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func TestKindConfigurationOfAddressFamilies(t *testing.T) {
 	for name, c := range map[string]struct {
 		options Options
-		want    object
+		want    map[string]any
 	}{
-		"IPv4 only": {Options{}, object{
+		"IPv4 only": {Options{}, map[string]any{
 			"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "ipv4",
 			"podSubnet": "10.244.0.0/16", "serviceSubnet": "10.96.0.0/16",
 		}},
-		"both families": {Options{DualStack: true}, object{
+		"both families": {Options{DualStack: true}, map[string]any{
 			"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "dual",
 			"podSubnet":     "10.244.0.0/16,fd00:244::/56",
 			"serviceSubnet": "10.96.0.0/16,fd00:96::/112",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, c.options.kindConfiguration()["networking"]); diff != "" {
+			got := decodeKindConfiguration(t, c.options).Networking
+			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("networking (-want +got)\n%s", diff)
 			}
 		})
@@ -35,9 +50,9 @@ func TestKindConfigurationOfAddressFamilies(t *testing.T) {
 }
 
 func TestKindConfigurationContainsFeatureGates(t *testing.T) {
-	patches := Options{FeatureGates: map[string]bool{
+	patches := decodeKindConfiguration(t, Options{FeatureGates: map[string]bool{
 		"B": false, "A": true,
-	}}.kindConfiguration()["kubeadmConfigPatches"].([]string)
+	}}).KubeadmConfigPatches
 	var found struct {
 		Kind                         string
 		ControllerManager, Scheduler struct {

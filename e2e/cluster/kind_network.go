@@ -74,7 +74,7 @@ func (k *kindCluster) installPodNetwork(ctx context.Context) error {
 		d := &disk{root: n.Path("/")}
 		d.copyPrograms(k.software.Plugins, "/opt/cni/bin")
 		// The file is renamed when it is complete, because containerd watches the directory.
-		d.writeJSON(ConflistPath+".new", k.options.conflist(cidrs...))
+		d.write(ConflistPath+".new", k.options.conflist(cidrs...), 0o644)
 		if d.err == nil {
 			d.err = os.Rename(n.Path(ConflistPath+".new"), n.Path(ConflistPath))
 		}

@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"context"
-	_ "embed" // for the configurations and the script
+	_ "embed" // for the script
 	"errors"
 	"fmt"
 	"os"
@@ -15,15 +15,10 @@ import (
 	vm "github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// Configurations of the container runtimes, and the first program of the initramfs.
-var (
-	//go:embed containerd-debian.toml
-	debianContainerdConfiguration []byte
-	//go:embed crio.toml
-	crioConfiguration []byte
-	//go:embed vm_init.sh
-	vmInit []byte
-)
+// vmInit is the first program of the initramfs.
+//
+//go:embed vm_init.sh
+var vmInit []byte
 
 // VMPluginDir is the directory of the CNI plugins in a virtual machine, where Debian installs them.
 const VMPluginDir = "/usr/lib/cni"
@@ -80,37 +75,16 @@ func (o Options) installVM(
 // writeNodeFiles writes the files that the virtual machine copies to its disk at the first boot.
 func (o Options) writeNodeFiles(dir string, ca *authority, sshKey []byte) error {
 	d := &disk{root: dir}
-	d.write("/etc/hostname", []byte(o.Name+"\n"), 0o644)
-	d.write("/etc/hosts",
-		fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", nodeIPv4, o.Name), 0o644)
+	d.renderTree(o, "vm-node")
 	d.write("/etc/resolv.conf", nil, 0o644)
 	d.write(resolvConf, nil, 0o644)
 	d.write("/etc/machine-id", machineID(), 0o444)
-	d.write("/etc/systemd/network/eth0.network", fmt.Appendf(nil,
-		"[Match]\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\n"+
-			"LinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-		nodeIPv4, gatewayIPv4), 0o644)
-	// Without this file, udev changes the MAC address of a pod's interface, and CHECK of the plugin
-	// bridge fails.
-	d.write("/etc/systemd/network/50-veth.link",
-		[]byte("[Match]\nOriginalName=veth*\n[Link]\nMACAddressPolicy=none\n"), 0o644)
-	d.write("/etc/sysctl.d/kubernetes.conf",
-		[]byte("net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = 1\n"), 0o644)
-	d.write("/etc/modules-load.d/kubernetes.conf", []byte("br_netfilter\noverlay\n"), 0o644)
 	d.write("/root/.ssh/authorized_keys", sshKey, 0o600)
-	d.write("/etc/ssh/sshd_config.d/e2e.conf",
-		[]byte("MaxSessions 100\nUsePAM no\nPermitRootLogin prohibit-password\n"), 0o644)
-
-	d.writeJSON(ConflistPath, o.conflist(podRangeIPv4))
-	d.configureRuntime(o.Runtime)
-	kubelet := o.kubeletConfiguration()
-	kubelet["cgroupDriver"] = "systemd"
-	kubelet["containerRuntimeEndpoint"] = runtimeEndpoint(o.Runtime)
-	for _, frequency := range []string{"nodeStatusUpdateFrequency", "nodeStatusReportFrequency"} {
-		kubelet[frequency] = "5s" // less often than on other nodes: the emulated processor is slow
-	}
-	d.writeJSON(kubeletConfigPath, kubelet)
-	d.writeJSON(proxyConfigPath, o.proxyConfiguration())
+	d.write(ConflistPath, o.conflist(podRangeIPv4), 0o644)
+	d.configureRuntime(o)
+	// The status is updated less often than on other nodes: the emulated processor is slow.
+	d.write(kubeletConfigPath, o.kubelet(o.Runtime, "systemd", "5s"), 0o644)
+	d.write(proxyConfigPath, o.render("kube-proxy.yaml", nil), 0o644)
 	for _, s := range o.services(gatewayIPv4) {
 		if s.Name == Kubelet || s.Name == Proxy {
 			d.writeUnit(s, o.Runtime)
@@ -128,12 +102,12 @@ const unitDir = "/etc/systemd/system/"
 
 // configureRuntime configures the container runtime, and enables it at boot. Only CRI-O must be
 // enabled here, because the Debian package of containerd enables containerd.
-func (d *disk) configureRuntime(name string) {
-	if name != CRIO {
-		d.write(containerdConfigPath, debianContainerdConfiguration, 0o644)
+func (d *disk) configureRuntime(o Options) {
+	if o.Runtime != CRIO {
+		d.write(containerdConfigPath, o.render("containerd-debian.toml", nil), 0o644)
 		return
 	}
-	d.write("/etc/crio/crio.conf.d/node.conf", crioConfiguration, 0o644)
+	d.write("/etc/crio/crio.conf.d/node.conf", o.render("crio.toml", nil), 0o644)
 	d.enableUnit(CRIO)
 	d.link("/dev/null", unitDir+Containerd+".service") // containerd does not start
 }
