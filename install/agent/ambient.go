@@ -50,9 +50,7 @@ func (a *Agent) prepareAmbient() error {
 	m := &ambientMode{
 		hostNode: hostNode, guard: newGuard(hostNode, a.config, backend, a.reportHostRules),
 		// The logger has no name: package logs keeps only messages of such loggers for the status.
-		ztunnels: ztunnel.New(log, ztunnel.Options{
-			Connected: func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) },
-		}),
+		ztunnels: ztunnel.New(log, func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) }),
 	}
 	m.pods = ambient.New(ambient.Options{
 		NodeName: v.Text("NODE_NAME"), Decide: &a.config.Decide, Backend: backend,

@@ -40,14 +40,20 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 	}
 }
 
-// findLeftover adds the pod to n.pods if its sandbox has rules of ambient mode.
+// findLeftover adds the pod to n.pods if its sandbox has rules of ambient mode. If the tables of
+// iptables-legacy are too large to read, only the rules in nf_tables count.
 func (n *Node) findLeftover(ctx context.Context, ref source.Ref, sb sandbox.Sandbox) error {
 	ns, err := sb.Open()
 	if err != nil {
 		return err
 	}
-	has, err := n.hasAmbientRules(ctx, ns)
-	if err != nil || !has || n.IsHost(ns.ID()) {
+	unlock, err := n.lockRules(ctx, false)
+	if err != nil {
+		return errors.Join(err, ns.Close())
+	}
+	has, err := hasRules(ns)
+	unlock()
+	if err = withoutLegacyTooLarge(err); err != nil || !has || n.IsHost(ns.ID()) {
 		return errors.Join(err, ns.Close())
 	}
 	p := n.pod(ref, true)
@@ -59,18 +65,6 @@ func (n *Node) findLeftover(ctx context.Context, ref source.Ref, sb sandbox.Sand
 	return nil
 }
 
-// hasAmbientRules calls the function hasAmbientRules while it holds RuleLock. If the tables of
-// iptables-legacy are too large to read, only the rules in nf_tables count.
-func (n *Node) hasAmbientRules(ctx context.Context, ns *netns.NS) (bool, error) {
-	unlock, err := n.lockRules(ctx, false)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	has, err := hasAmbientRules(ns)
-	return has, withoutLegacyTooLarge(err)
-}
-
 // withoutLegacyTooLarge returns err, or nil if it means that the tables of iptables-legacy are too
 // large to read, although the rules in nf_tables could be read.
 func withoutLegacyTooLarge(err error) error {
@@ -80,8 +74,8 @@ func withoutLegacyTooLarge(err error) error {
 	return err
 }
 
-// hasAmbientRules reports whether a network namespace has rules of ambient mode.
-func hasAmbientRules(ns *netns.NS) (bool, error) {
+// hasRules reports whether a network namespace has rules of ambient mode.
+func hasRules(ns *netns.NS) (bool, error) {
 	for _, b := range compat.Backends() {
 		rs, err := b.Read(ns)
 		if err != nil && !compat.IsNotSupported(err) {
@@ -105,7 +99,7 @@ func (n *Node) hasSidecarRules(
 		return false, err
 	}
 	defer unlock()
-	switch isAmbient, err := hasAmbientRules(ns); {
+	switch isAmbient, err := hasRules(ns); {
 	case withoutLegacyTooLarge(err) != nil, isAmbient:
 		return false, err
 	case object.IsInjected():

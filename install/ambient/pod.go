@@ -303,9 +303,8 @@ func (n *Node) sendEvent(ctx context.Context, ref source.Ref, reason, message st
 // caller calls done when the wait ends.
 func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var group sync.WaitGroup
+	group.Go(func() {
 		select {
 		case <-time.After(n.ReportWait):
 		case <-ctx.Done():
@@ -317,9 +316,9 @@ func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
 		}
 		n.sendEvent(ctx, source.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 			reasonNotEnrolled, "the pod is in ambient mode and waits for ztunnel: "+cause)
-	}()
+	})
 	return func() {
 		cancel()
-		<-ended
+		group.Wait()
 	}
 }

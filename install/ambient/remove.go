@@ -40,7 +40,7 @@ func RemoveRules(procDir string) (removed int, err error) {
 // removeRulesFrom removes the rules of ambient mode from a network namespace, and reports whether
 // it has removed any.
 func removeRulesFrom(ns *netns.NS) (removed bool, err error) {
-	has, err := hasAmbientRules(ns)
+	has, err := hasRules(ns)
 	if err != nil || !has {
 		return false, err
 	}

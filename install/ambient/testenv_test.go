@@ -104,7 +104,7 @@ func newTestEnv(t testing.TB) *testEnv {
 // socket.
 func newServer(t testing.TB, env *testEnv) string {
 	t.Helper()
-	env.ztunnels = ztunnel.New(zap.NewNop(), ztunnel.Options{})
+	env.ztunnels = ztunnel.New(zap.NewNop(), func(int) {})
 	env.options.Ztunnel = env.ztunnels
 	socket := filepath.Join(t.TempDir(), "z", "ztunnel.sock")
 	ctx, cancel := context.WithCancel(context.Background())

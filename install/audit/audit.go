@@ -10,6 +10,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/notify"
+	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/watch"
@@ -61,7 +63,7 @@ func New(o Options) *Auditor {
 		pods: map[string]*pod{}, byName: map[cluster.Name]string{}, byNetNS: map[netns.ID]string{},
 		byNamespace: map[string]*packets{},
 	}
-	a.locator = newLocator(a)
+	a.locator = &locator{auditor: a, wake: notify.New(), pending: map[string]sandbox.Pod{}}
 	return a
 }
 

@@ -19,18 +19,20 @@ import (
 // foreignEffect is the effect of foreign rules on captured traffic of a pod.
 type foreignEffect struct {
 	snapshot foreign.Snapshot
-	// The snapshot is valid only for this network namespace, redirection and generation of
-	// nftables, and if Sluice's rules are still equal, or not known to be equal, to the ruleset.
-	// The generation is 0 if it is unknown.
-	netns       netns.ID
-	equal       bool
-	redirection redirection
-	generation  uint32
+	inputs   foreignInputs // for which the snapshot is valid
 	// isCurrent is set while no event has shown that rules or policy routes may have changed since
 	// the snapshot, and no event can have been missed. The generation does not cover policy routes.
 	isCurrent bool
 	// exhausted is set if the last decision exceeded its budget, or could not read the rules.
 	exhausted bool
+}
+
+// foreignInputs are the inputs of a decision about foreign rules.
+type foreignInputs struct {
+	netns       netns.ID
+	redirection redirection
+	equal       bool   // Sluice's rules are equal to the ruleset
+	generation  uint32 // of nftables; 0 if it is unknown
 }
 
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
@@ -57,12 +59,11 @@ func (r *auditRun) inspect(
 	ctx context.Context, ns Namespace, rs rules.Ruleset, equal bool, situation, subject string,
 ) {
 	r.state = Redirected
-	generation := r.lastEqual.found.Snapshot.Generation
+	inputs := foreignInputs{
+		r.sandbox.ID, r.desired.redirection, equal, r.lastEqual.found.Snapshot.Generation,
+	}
 	var last *foreign.Snapshot
-	sameInputs := r.foreignEffect.netns == r.sandbox.ID && r.foreignEffect.equal == equal &&
-		r.foreignEffect.redirection == r.desired.redirection &&
-		r.foreignEffect.generation == generation
-	if sameInputs && r.foreignEffect.isCurrent {
+	if r.foreignEffect.inputs == inputs && r.foreignEffect.isCurrent {
 		last = &r.foreignEffect.snapshot
 	}
 	exhausted, budget := r.foreignEffect.exhausted, diff.AgentBudget
@@ -71,9 +72,7 @@ func (r *auditRun) inspect(
 		budget = diff.AgentRetryBudget
 	}
 	r.foreignEffect = foreignEffect{
-		snapshot: ns.Foreign(rs, equal, last, budget), equal: equal,
-		netns: r.sandbox.ID, redirection: r.desired.redirection, generation: generation,
-		isCurrent: r.subscribed,
+		snapshot: ns.Foreign(rs, equal, last, budget), inputs: inputs, isCurrent: r.subscribed,
 	}
 	found := &r.foreignEffect.snapshot
 	switch r.effect = found.Verdict(); r.effect {

@@ -36,10 +36,6 @@ type locator struct {
 	pending map[string]sandbox.Pod
 }
 
-func newLocator(a *Auditor) *locator {
-	return &locator{auditor: a, wake: notify.New(), pending: map[string]sandbox.Pod{}}
-}
-
 // request queues a search for the sandbox of the pod with the UID in the API server. The pod is
 // audited once its sandbox is found.
 func (l *locator) request(uid string, p sandbox.Pod) {

@@ -76,10 +76,8 @@ func (n namespace) HasNoRules() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		for _, t := range found.Tables {
-			if slices.ContainsFunc(t.Chains, func(c rules.Chain) bool { return len(c.Rules) > 0 }) {
-				return false, nil
-			}
+		for range found.AllRules() {
+			return false, nil
 		}
 	}
 	return true, nil

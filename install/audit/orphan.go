@@ -28,10 +28,7 @@ func (a *Auditor) addOrphans(ctx context.Context) {
 			recorded = append(recorded, source.Ref(r.Pod))
 		}
 	}
-	for _, e := range a.repairs.all() {
-		recorded = append(recorded, source.Ref{Namespace: e.Namespace, Name: e.Name, UID: e.UID})
-	}
-	for _, ref := range recorded {
+	for _, ref := range append(recorded, a.repairs.pods()...) {
 		a.mu.Lock()
 		known := a.pods[ref.UID] != nil
 		a.mu.Unlock()
@@ -102,8 +99,8 @@ func (a *Auditor) recordedPods(namespace, name string) []source.Ref {
 			add(source.Ref(r.Pod))
 		}
 	}
-	for _, e := range a.repairs.all() {
-		add(source.Ref{Namespace: e.Namespace, Name: e.Name, UID: e.UID})
+	for _, ref := range a.repairs.pods() {
+		add(ref)
 	}
 	return pods
 }

@@ -1,11 +1,10 @@
 package audit
 
 import (
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 // repairs is the store of repairs with a copy in memory. Its methods are safe for concurrent use.
@@ -55,9 +54,13 @@ func (r *repairs) remove(uid string) error {
 	return r.store.Remove(uid)
 }
 
-// all returns the entries of all pods.
-func (r *repairs) all() []repair.Entry {
+// pods returns the pods that have an entry.
+func (r *repairs) pods() []source.Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(maps.Values(r.entries))
+	var pods []source.Ref
+	for _, e := range r.entries {
+		pods = append(pods, source.Ref{Namespace: e.Namespace, Name: e.Name, UID: e.UID})
+	}
+	return pods
 }

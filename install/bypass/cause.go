@@ -40,7 +40,7 @@ func (d *Detector) Explain(uid string, created time.Time) Cause {
 			"sandbox is unknown"}
 	}
 	d.mu.Lock()
-	called, last, open := d.added.contains(uid, created), d.history.lastComplete(), d.history.open()
+	called, last, open := d.added.contains(uid, created), d.history.lastComplete(), d.history.isOpen()
 	d.mu.Unlock()
 	if called {
 		return Cause{Called, "the plugin was called for the pod, but the record of this ADD is " +

@@ -36,9 +36,18 @@ type chainHistory struct {
 // seconds.
 const maxPeriods = 256
 
-// open reports whether the last period has not ended.
-func (h *chainHistory) open() bool {
-	return len(h.periods) > 0 && h.periods[len(h.periods)-1].end == ""
+// last returns the last period, or nil if there is none.
+func (h *chainHistory) last() *period {
+	if len(h.periods) == 0 {
+		return nil
+	}
+	return &h.periods[len(h.periods)-1]
+}
+
+// isOpen reports whether the last period has not ended.
+func (h *chainHistory) isOpen() bool {
+	last := h.last()
+	return last != nil && last.end == ""
 }
 
 // note records the result of a check.
@@ -53,9 +62,8 @@ func (h *chainHistory) note(c ChainCheck) {
 	case c.Repaired:
 		h.end(incomplete, "")
 	}
-	if h.open() {
-		current := &h.periods[len(h.periods)-1]
-		if c.At.After(current.to) {
+	if h.isOpen() {
+		if current := h.last(); c.At.After(current.to) {
 			current.to = c.At
 		}
 		return
@@ -74,10 +82,10 @@ func (h *chainHistory) note(c ChainCheck) {
 // could not be read, an incomplete chain replaces this reason. It does not replace a set clock,
 // because the times before and after the step are not comparable.
 func (h *chainHistory) end(reason periodEnd, problem string) {
-	if len(h.periods) == 0 {
+	last := h.last()
+	if last == nil {
 		return
 	}
-	last := &h.periods[len(h.periods)-1]
 	if last.end == "" || last.end == notRead {
 		last.end = reason
 	}
@@ -86,10 +94,10 @@ func (h *chainHistory) end(reason periodEnd, problem string) {
 
 // lastComplete returns the last time when the chain was complete, or the zero time.
 func (h *chainHistory) lastComplete() time.Time {
-	if len(h.periods) == 0 {
-		return time.Time{}
+	if last := h.last(); last != nil {
+		return last.to
 	}
-	return h.periods[len(h.periods)-1].to
+	return time.Time{}
 }
 
 // periodAt returns the last period that began at or before the time, and whether the period

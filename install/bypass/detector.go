@@ -146,7 +146,7 @@ func (d *Detector) NoteChain(c ChainCheck) {
 		d.discardFutureAdd(c.At)
 	}
 	if step := d.clock.note(c.At, d.options.Elapsed); step != 0 {
-		if d.history.open() {
+		if d.history.isOpen() {
 			d.history.end(clockSet, "")
 		}
 		if step > 0 {

@@ -57,17 +57,15 @@ func Open(dir string) (*Journal, error) {
 		return nil, err
 	}
 	c := content{}
-	if err := json.Unmarshal(data, &c); err != nil {
+	err = file.DecodeVersioned(data, version, &c)
+	if errors.Is(err, file.ErrNewer) {
+		return nil, fmt.Errorf("%s: %w", j.path, err)
+	}
+	if err == nil && c.Version < 1 {
+		err = fmt.Errorf("version %d is not a version of the format", c.Version)
+	}
+	if err != nil {
 		return j, j.renameDamaged(err)
-	}
-	if c.Version < 1 {
-		return j, j.renameDamaged(
-			fmt.Errorf("version %d is not a version of the format", c.Version))
-	}
-	if c.Version > version {
-		return nil, fmt.Errorf(
-			"%s: version %d was written by a newer program; this one understands %d", j.path,
-			c.Version, version)
 	}
 	maps.Copy(j.entries, c.Entries)
 	return j, nil

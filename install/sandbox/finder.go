@@ -107,11 +107,6 @@ type cachedSandbox struct {
 	recorded candidate // of the pod's newest record; zero if there was none
 }
 
-// cache stores a found sandbox. [Finder.fromCache] decides whether it is still valid.
-func (f *Finder) cache(s Sandbox) {
-	f.cached[s.Pod] = cachedSandbox{s, f.records.candidates.newest(s.Pod.UID)}
-}
-
 // fromCache returns the cached sandbox of a pod if it is still valid.
 func (f *Finder) fromCache(p Pod) (Sandbox, bool) {
 	c, ok := f.cached[p]

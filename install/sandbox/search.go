@@ -69,12 +69,12 @@ func (s *search) searchCandidates(source Source, all *candidates) {
 	}
 }
 
-// addFound adds a found sandbox.
+// addFound adds a found sandbox, also to the cache.
 func (s *search) addFound(f Sandbox) {
 	f.Created = s.creationTime(f.Path)
 	delete(s.wanted, f.Pod)
 	s.found[f.Pod] = f
-	s.cache(f)
+	s.cached[f.Pod] = cachedSandbox{f, s.records.candidates.newest(f.Pod.UID)}
 }
 
 // An otherPodError means that the path of a candidate belongs to another pod now, or to none.

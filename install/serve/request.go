@@ -61,27 +61,26 @@ func (s *Server) serve(conn *net.UnixConn) error {
 
 // notify handles requests that are not answered: log lines, reports of ADD, and pods.
 func (s *Server) notify(r *agent.Request) error {
-	if r.Verb == agent.NotifyPod {
+	switch r.Verb {
+	case agent.NotifyPod:
 		if err := s.options.PodFetched(r.Pod); err != nil {
 			return fmt.Errorf("fetched: %w", err)
 		}
-		return nil
-	}
-	if r.Verb == agent.NotifyLog {
+	case agent.NotifyLog:
 		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") ||
 			strings.ContainsAny(r.Line, "\r\n") {
 			return errors.New("log: the line is not a JSON object on a single line")
 		}
 		s.options.Log([]byte(r.Line))
-		return nil
+	default: // agent.NotifyAdd
+		if r.Add == nil {
+			return errors.New("add: the request contains no report")
+		}
+		if err := r.Add.Validate(); err != nil {
+			return fmt.Errorf("add: %w", err)
+		}
+		s.options.Added(*r.Add)
 	}
-	if r.Add == nil {
-		return errors.New("add: the request contains no report")
-	}
-	if err := r.Add.Validate(); err != nil {
-		return fmt.Errorf("add: %w", err)
-	}
-	s.options.Added(*r.Add)
 	return nil
 }
 

@@ -106,13 +106,12 @@ func (s *Server) serveConnection(ctx context.Context, conn *net.UnixConn, pid in
 	return nil
 }
 
-// addAccepted adds n to the number of accepted connections, and reports the number to
-// Options.Connected.
+// addAccepted adds n to the number of accepted connections, and reports the number.
 func (s *Server) addAccepted(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.accepted += n
-	s.options.Connected(s.accepted)
+	s.connected(s.accepted)
 }
 
 // connect registers a connection, whose queue contains all pods of the state.

@@ -8,7 +8,7 @@
 // pods that exist when the agent starts. [Server.Add] and [Server.Remove] change the state
 // afterwards, and wait for ztunnel. When a ztunnel connects, it receives the current state.
 //
-//	server := ztunnel.New(log, ztunnel.Options{})
+//	server := ztunnel.New(log, func(n int) { log.Info("connected ztunnels", zap.Int("count", n)) })
 //	go server.Serve(ctx, ztunnel.DefaultSocket)
 //	server.Restore(pods)
 //	...

@@ -26,7 +26,7 @@ type testEnv struct {
 	*ztunnel.Server
 	path string
 	logs *observer.ObservedLogs
-	// count is the number of connections that the server last reported (Options.Connected).
+	// count is the number of connections that the server last reported (see ztunnel.New).
 	count atomic.Int64
 	stop  func()
 }
@@ -37,9 +37,7 @@ func start(t testing.TB, path string) *testEnv {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	env := &testEnv{path: path, logs: logs}
-	env.Server = ztunnel.New(zap.New(core), ztunnel.Options{
-		Connected: func(n int) { env.count.Store(int64(n)) },
-	})
+	env.Server = ztunnel.New(zap.New(core), func(n int) { env.count.Store(int64(n)) })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- env.Serve(ctx, path) }()

@@ -27,20 +27,12 @@ const (
 	lateAfter = 5 * time.Second
 )
 
-// Options are the options of a server.
-type Options struct {
-	// Connected, unless nil, is called after each change with the number of connected ztunnels,
-	// including ztunnels that have not sent a hello. It must not block and must not call the
-	// server.
-	Connected func(n int)
-}
-
 // A Server sends pods to ztunnels. Use [New]. It is safe for concurrent use.
 type Server struct {
-	log      *zap.Logger
-	options  Options
-	restored chan struct{} // closed by Restore
-	listener atomic.Pointer[listen.Server]
+	log       *zap.Logger
+	connected func(n int)   // see New
+	restored  chan struct{} // closed by Restore
+	listener  atomic.Pointer[listen.Server]
 
 	mu          sync.Mutex
 	pods        map[string]*servedPod // by UID
@@ -51,13 +43,12 @@ type Server struct {
 	waiters     map[*waiter]struct{}
 }
 
-// New returns a server without pods.
-func New(log *zap.Logger, o Options) *Server {
-	if o.Connected == nil {
-		o.Connected = func(int) {}
-	}
+// New returns a server without pods. It calls connected after each change with the number of
+// connected ztunnels, including ztunnels that have not sent a hello. connected must not block, and
+// must not call the server.
+func New(log *zap.Logger, connected func(n int)) *Server {
 	return &Server{
-		log: log, options: o, restored: make(chan struct{}),
+		log: log, connected: connected, restored: make(chan struct{}),
 		pods: map[string]*servedPod{}, removed: map[string]bool{},
 		connections: map[*connection]struct{}{}, waiters: map[*waiter]struct{}{},
 	}
