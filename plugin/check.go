@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check returns an error if the rules of a mesh pod differ from those that ADD installed, or if a
+// Check returns an error if the rules of a mesh pod differ from the rules of its ADD, or if a
 // pod that is not redirected has rules of Sluice. Such rules are not an error if the pod may have
 // an istio-init container, which may have installed them.
 //

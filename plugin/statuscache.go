@@ -61,9 +61,9 @@ func (c statusCache) check(name string, ttl time.Duration, do func() error) erro
 		return nil
 	}
 	err := do()
-	// Read the file again, because other calls may have written it. If a call that failed has
-	// invalidated the cache, do may have succeeded before that failure, and is not cached, unless
-	// the failure occurs between the following read and write.
+	// Read the file again, because other calls may have written it. If a failed call has
+	// invalidated the cache meanwhile, do not cache the result of do, which may be older than the
+	// failure. A failure between the following read and write is not noticed.
 	cached := c.read()
 	if cached.Generation != c.generation {
 		return err

@@ -21,8 +21,8 @@ const (
 	taintTimeout = 10 * time.Second
 )
 
-// removeTaint removes the start-up taint with the key once an ADD would succeed on the node. It then
-// returns, because a taint that is added later has another purpose.
+// removeTaint removes the start-up taint with the key once an ADD would succeed on the node. It
+// then returns, because a taint that is added later has another purpose.
 func (a *Agent) removeTaint(ctx context.Context, key string) {
 	log := a.options.Log.With(zap.String("taint", key))
 	delay, maxDelay := taintPoll, taintPoll

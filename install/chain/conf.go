@@ -49,9 +49,9 @@ func quote(text string) string {
 const maxDashes = 16
 
 // ListName returns the file name for the list that replaces the file of a single-plugin
-// configuration. files contains the names of the directory's configurations. None of them has the
-// returned name or, if possible, sorts between the two names: otherwise runtimes would use that
-// file when the single-plugin file is removed.
+// configuration. files contains the names of the directory's configurations. The returned name is
+// not among them. If possible, none of them sorts between the two names: runtimes would use such a
+// file as soon as the single-plugin file is removed.
 func ListName(singlePlugin string, files []string) string {
 	name := strings.TrimSuffix(singlePlugin, filepath.Ext(singlePlugin)) + ".conflist"
 	first := name

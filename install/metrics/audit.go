@@ -99,7 +99,7 @@ var (
 	EventsLost = define1[CounterSeries, Source](Metric{
 		Name:   "sluice_events_lost_total",
 		Labels: []Label{{"source", []string{"nftables", "files", "pods", "namespaces"}}},
-		Help:   "Overflows and failures of an event source; after one of nftables, all pods are audited",
+		Help:   "Overflows and failures of an event source; if it is nftables, all pods are audited",
 	})
 )
 

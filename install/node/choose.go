@@ -13,9 +13,9 @@ import (
 )
 
 // choose returns the configuration to insert the plugin into. It returns false if there is none, or
-// if chains or the plugin do not support its CNI version. If cniConfFileName is missing and runtimes
-// use another file, it returns this file and false. It reports these cases and invalid files as
-// problems.
+// if chains or the plugin do not support its CNI version. If cniConfFileName is missing and
+// runtimes use another file, it returns this file and false. It reports these cases and invalid
+// files as problems.
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	first, skippedFirst, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
@@ -191,9 +191,10 @@ func (p *planner) missing() chain.Choice {
 }
 
 // replacesMissing reports whether runtimes use first, the first valid file, because the file in
-// cniConfFileName is missing or invalid. It returns false if an invalid file, which is reported
-// itself, or a list that the agent created sorts before first. It also returns false if first lacks
-// the plugin and may delegate to the missing file: then no pod with a network starts.
+// cniConfFileName is missing or invalid. It returns false if an invalid file sorts before first,
+// because the invalid file is reported itself. It returns false if a list that the agent created
+// sorts before first. It also returns false if first lacks the plugin and may delegate to the
+// missing file: then no pod with a network starts.
 func (p *planner) replacesMissing(first chain.Choice, skippedFirst []chain.Skipped) bool {
 	if first.List == nil || len(skippedFirst) > 0 {
 		return false
@@ -206,9 +207,9 @@ func (p *planner) replacesMissing(first chain.Choice, skippedFirst []chain.Skipp
 	return first.List.Has(p.Type) || delegation != chain.Followed && delegation != chain.Unclear
 }
 
-// reportNotInUse reports that another configuration than the named one, first, is in use, unless
-// first delegates to the named one. setting describes the named one. The problem is not blocking if
-// first contains the plugin, or if it is unknown to which configuration first delegates
+// reportNotInUse reports that runtimes use first instead of the configuration in cniConfFileName,
+// unless first delegates to that configuration. setting describes the setting. The problem is not
+// blocking if first contains the plugin, or if it is unknown to which configuration first delegates
 // ([chain.Unclear]). In the second case pods may have no redirection. But first may delegate to the
 // named configuration through the API server or another directory, and with a blocking problem such
 // a node would never become ready.

@@ -24,8 +24,8 @@ const (
 
 // Run reconciles the node until ctx ends: when the directories or the targets of links in them
 // change, after [Node.Wake], and at least every [Settings.Resync]. While Run runs and if publish is
-// not nil, publish is called with the status of each reconciliation, also those of concurrent calls
-// of [Node.Reconcile], in the order of the reconciliations. publish must not call Reconcile. Run
+// not nil, publish is called with the status of each reconciliation, including concurrent calls of
+// [Node.Reconcile], in the order of the reconciliations. publish must not call Reconcile. Run
 // returns the cause of ctx, with an error if the registration of the agent cannot be ended. The
 // plugin stays installed.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {

@@ -23,8 +23,8 @@ type Report struct {
 	Left []Leftover
 }
 
-// A Leftover is an executable that remains because sandboxes need it, or may need it, for their
-// removal, or because a foreign configuration names it, or may name it. A later Uninstall removes
+// A Leftover is an executable that remains because the removal of sandboxes needs it, or because a
+// foreign configuration names it. It also remains if either is unknown. A later Uninstall removes
 // it when nothing names it.
 type Leftover struct {
 	Path string

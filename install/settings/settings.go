@@ -6,7 +6,7 @@
 // Settings that also exist in Istio's installer have Istio's names. The names of other settings
 // begin with SLUICE_. Variables of Istio's installer that have no effect in Sluice are not ignored:
 // they are errors with an explanation ([Refused]). The chart also refuses other names that begin
-// like those of the agent or of Istio's installer, because they are probably misspelled.
+// like a name of the agent or of Istio's installer, because they are probably misspelled.
 package settings
 
 import "slices"

@@ -49,7 +49,7 @@ var installSettings = []Setting{
 		Env: "ISTIO_OWNED_CNI_CONFIG", Helm: "istioOwnedCNIConfig", Kind: Bool, Default: "false",
 		Example: "true",
 		Help: "do not change the primary configuration; instead keep a copy of it with the plugin " +
-			"added, under a file name that sorts before that of the primary",
+			"added, under a file name that sorts before the primary's",
 	},
 	{
 		Env: "ISTIO_OWNED_CNI_CONFIG_FILENAME", Helm: "istioOwnedCNIConfigFileName", Kind: ListName,

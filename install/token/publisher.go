@@ -152,10 +152,10 @@ func (o *Options) readProjected() (string, error) {
 }
 
 // nextToken returns the token to publish: a requested token, or the projected token if requests are
-// not permitted. After any other failure of the request it returns the projected token if no token
-// is published, or if the API server accepts the projected token and the published one is an
-// earlier projected token, which expires soon. Otherwise it returns an error, so that the published
-// token stays.
+// not permitted. After any other failure of the request it returns the projected token in two
+// cases: no token is published; or the published one is an earlier projected token, which expires
+// soon, and the API server accepts the projected one. Otherwise it returns an error, so that the
+// published token stays.
 func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Origin, error) {
 	token, err := p.options.requestToken(ctx, projected)
 	switch {

@@ -123,8 +123,8 @@ func (s *Server) deleteDaemonSet(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, s.object(r.URL.Path, nil))
 }
 
-// SetTaints sets the node's taints, given as a JSON list. conflicts is the number of further patches
-// of nodes that are refused as conflicts.
+// SetTaints sets the node's taints, given as a JSON list. conflicts is the number of further
+// patches of nodes that are refused as conflicts.
 func (s *Server) SetTaints(text string, conflicts int) {
 	s.tb.Helper()
 	var taints []any

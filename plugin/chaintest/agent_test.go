@@ -19,7 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A nodeAgent is the node agent's side of the socket. It records all received reports and log lines.
+// A nodeAgent is the node agent's side of the socket. It records all received reports and log
+// lines.
 type nodeAgent struct {
 	mu      sync.Mutex
 	adds    []agent.Add

@@ -125,7 +125,8 @@ func parse(data []byte) (*Config, error) {
 	if string(f.PrevResult) != "null" {
 		c.PrevResult = f.PrevResult
 	}
-	// Ignore malformed annotations: the plugin needs annotations only to avoid a request for the pod.
+	// Ignore malformed annotations: the plugin needs annotations only to avoid a request for the
+	// pod.
 	if json.Unmarshal(f.RuntimeConfig[annotationsCapability], &c.Annotations) != nil {
 		c.Annotations = nil
 	}

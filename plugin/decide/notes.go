@@ -77,8 +77,8 @@ func (r *result) noteArguments(s *sources) {
 }
 
 // noteInitContainers adds a note that names the init containers that run before the proxy, except
-// the validation container and those that run as the proxy's user. A proxy that is a native sidecar
-// runs before the init containers that follow it.
+// the validation container and containers that run as the proxy's user. A proxy that is a native
+// sidecar runs before the init containers that follow it.
 func (r *result) noteInitContainers(s *sources) {
 	var names []string
 	for i := range s.pod.Spec.InitContainers {

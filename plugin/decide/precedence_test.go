@@ -263,8 +263,8 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 	}
 }
 
-// TestPrecedenceOfPlaces sets a parameter in two places: the value of the place with precedence must
-// apply, even if the value of the other place is invalid.
+// TestPrecedenceOfPlaces sets a parameter in two places: the value of the place with precedence
+// must apply, even if the value of the other place is invalid.
 func TestPrecedenceOfPlaces(t *testing.T) {
 	for _, test := range parameterPlaces {
 		want := cniDefaults()

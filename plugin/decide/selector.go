@@ -8,7 +8,7 @@ import (
 )
 
 // A Selector selects pods by their labels and the labels of their namespace. Both must match. The
-// JSON names are those of Istio's enablement selectors.
+// JSON names are the names in Istio's enablement selectors.
 type Selector struct {
 	// Pods selects by the labels of the pod, Namespaces by the labels of its namespace. Nil matches
 	// every pod.

@@ -10,8 +10,8 @@ import (
 )
 
 // Remove removes the file at path, syncs the directory, and reports whether the file existed. After
-// an error, existed is always true, even if the file does not exist. Remove removes a symbolic link,
-// not the link's target.
+// an error, existed is always true, even if the file does not exist. Remove removes a symbolic
+// link, not the link's target.
 func Remove(path string) (existed bool, err error) {
 	err = os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,9 +57,9 @@ func RemoveIf(path string, old []byte) error {
 	return nil
 }
 
-// RemoveTemporary removes temporary files of killed processes from dir, and returns their names. Other
-// processes must not use this package in dir at the same time: hold a lock. A missing directory is
-// not an error.
+// RemoveTemporary removes temporary files of killed processes from dir, and returns their names.
+// Other processes must not use this package in dir at the same time: hold a lock. A missing
+// directory is not an error.
 func RemoveTemporary(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,8 +10,8 @@ import (
 var ErrNewer = errors.New("was written by a newer program")
 
 // DecodeVersioned decodes a JSON object with a field version into value. It returns an error if the
-// version is newer than the given one. It checks the version first, because a newer version may have
-// fields of other types.
+// version is newer than the given one. It checks the version first, because a newer version may
+// have fields of other types.
 func DecodeVersioned(content []byte, version int, value any) error {
 	var header struct {
 		Version int `json:"version"`

@@ -14,8 +14,8 @@ type TokenClaims struct {
 	IssuedAt, Expiry time.Time
 }
 
-// ParseToken returns the claims of a token, or the zero value if it is not a JWT. It does not verify
-// the signature, because the API server verifies it.
+// ParseToken returns the claims of a token, or the zero value if it is not a JWT. It does not
+// verify the signature, because the API server verifies it.
 func ParseToken(token string) TokenClaims {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

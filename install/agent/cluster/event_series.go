@@ -44,8 +44,8 @@ type eventSeries struct {
 	queue workqueue.TypedRateLimitingInterface[eventKey]
 }
 
-// An eventKey contains the fields that all repetitions of an event have in common. The object has no
-// resourceVersion.
+// An eventKey contains the fields that all repetitions of an event have in common. The object has
+// no resourceVersion.
 type eventKey struct {
 	about   Object
 	warning bool

@@ -118,8 +118,8 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 }
 
 // withinRate reports whether a new connection of an address is within the rate limits, and counts
-// the connection if so. The first connection of an address in each second is within the limits,
-// unless the address is not the node's and maxAddresses addresses have connected in this second.
+// the connection if so. In each second, the first connection of an address is within the limits
+// until maxAddresses addresses have connected. This maximum does not apply to the node's addresses.
 func (l *limiter) withinRate(address netip.Addr, isNode bool) bool {
 	now := l.now()
 	if l.rates == nil || now.Sub(l.windowStart) >= time.Second {

@@ -70,7 +70,7 @@ func (p Port) Serve(ctx context.Context, l net.Listener) error {
 		Handler: p.Handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout,
 		WriteTimeout: requestTimeout, MaxHeaderBytes: maxHeader, ErrorLog: p.Log,
 	}
-	server.SetKeepAlivesEnabled(false) // the limits of connections thus limit requests
+	server.SetKeepAlivesEnabled(false) // so that the limits of connections limit requests
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(guarded) }()
 	select {

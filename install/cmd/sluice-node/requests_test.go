@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestRequestsOfAnAgent checks the kinds of requests that the agent sends. The simulation of a large
-// cluster contains the same list (checkRequests in e2e/scale).
+// TestRequestsOfAnAgent checks the kinds of requests that the agent sends. The simulation of a
+// large cluster contains the same list (checkRequests in e2e/scale).
 func TestRequestsOfAnAgent(t *testing.T) {
 	node := newTestNode(t)
 	node.Issue(func(seconds int64) (string, time.Time) {

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// TempDir returns a directory for sockets, which is removed at the end of the test. Unlike that of
-// [testing.T.TempDir], its path does not contain the name of the test: a path of a socket has at
-// most 107 bytes.
+// TempDir returns a directory for sockets, which is removed at the end of the test. Unlike
+// [testing.T.TempDir], it does not include the name of the test in the path, because the path of a
+// socket has at most 107 bytes.
 func TempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // see above
