@@ -265,7 +265,7 @@ func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 	}
 	base = &rules.Base{Drop: c.Policy == "drop"}
 	if c.Policy != "" && c.Policy != "drop" && c.Policy != "accept" {
-		return nil, false, fmt.Errorf("policy %q is not known", c.Policy)
+		return nil, false, fmt.Errorf("policy %q is not known (accept or drop)", c.Policy)
 	}
 	if c.Type == nil || c.Priority == nil {
 		return nil, false, errors.New("a chain with a hook has no type or no priority")
@@ -273,10 +273,11 @@ func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 	base.Priority = *c.Priority
 	if base.Hook, known = findNamed(*c.Hook, rules.Prerouting, rules.Input, rules.Forward,
 		rules.Output, rules.Postrouting); !known {
-		return nil, false, fmt.Errorf("hook %q is not known", *c.Hook)
+		return nil, false, fmt.Errorf("hook %q is not known (prerouting, input, forward, output, "+
+			"postrouting, ingress or egress)", *c.Hook)
 	}
 	if base.Type, known = findNamed(*c.Type, rules.Filter, rules.NAT, rules.Route); !known {
-		return nil, false, fmt.Errorf("type %q is not known", *c.Type)
+		return nil, false, fmt.Errorf("type %q is not known (filter, nat or route)", *c.Type)
 	}
 	return base, true, nil
 }

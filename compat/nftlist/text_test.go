@@ -365,11 +365,11 @@ func TestTextWithErrors(t *testing.T) {
 		},
 		{
 			strings.Replace(chainOf("drop"), "output", "x", 1),
-			`file: chain inet t c: hook "x" is not known`,
+			`file: chain inet t c: hook "x" is not known (prerouting, input, forward, output, postrouting, ingress or egress)`,
 		},
 		{
 			strings.Replace(chainOf("drop"), "accept", "x", 1),
-			`file: chain inet t c: policy "x" is not known`,
+			`file: chain inet t c: policy "x" is not known (accept or drop)`,
 		},
 		{chainOf("jump e"), `file: chain inet t c jumps to "e", which is not listed`},
 		{chainOf("drop") + chainOf("drop"), "file: table inet t is listed twice"},

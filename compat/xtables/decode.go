@@ -88,7 +88,7 @@ func (d *decoder) addChain(c Chain, foot int) error {
 		d.firstRules[d.offsets[d.done]] = c.Name
 	}
 	if !slices.Contains(policies, c.Policy()) {
-		return fmt.Errorf("chain %s ends with verdict %d", c.Name, c.Policy())
+		return fmt.Errorf("chain %s ends with verdict %d, want one of %d", c.Name, c.Policy(), policies)
 	}
 	d.done = foot + 1
 	d.table.Chains = append(d.table.Chains, c)
@@ -104,7 +104,7 @@ func (d *decoder) addBuiltInChains() error {
 		}
 	}
 	if d.blob.validHooks>>hookCount != 0 {
-		return fmt.Errorf("unknown hooks 0x%x", d.blob.validHooks)
+		return fmt.Errorf("unknown hooks 0x%x: want bits 0 to %d", d.blob.validHooks, hookCount-1)
 	}
 	slices.SortFunc(present, func(a, b rules.Hook) int {
 		return cmp.Compare(d.blob.hookEntry[a], d.blob.hookEntry[b])

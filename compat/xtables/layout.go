@@ -129,7 +129,8 @@ func (l *layout) checkEntry(b []byte) (entry, error) {
 	next, target := l.sizeOf(b), l.targetOf(b)
 	switch {
 	case target < l.headerSize || next < target+extensionSize:
-		return nil, fmt.Errorf("target at %d, end at %d", target, next)
+		return nil, fmt.Errorf("target at %d, end at %d: want a target of %d bytes or more after the "+
+			"header of %d bytes", target, next, extensionSize, l.headerSize)
 	case next > len(b):
 		return nil, fmt.Errorf("end at %d, but only %d bytes remain", next, len(b))
 	case next%alignment != 0:
@@ -139,7 +140,8 @@ func (l *layout) checkEntry(b []byte) (entry, error) {
 	for at := l.headerSize; at < target; {
 		size := int(byteOrder.Uint16(e[at:]))
 		if size < extensionSize || size > target-at {
-			return nil, fmt.Errorf("match of %d bytes at %d, target at %d", size, at, target)
+			return nil, fmt.Errorf("match of %d bytes at %d, target at %d: want a match of %d bytes or "+
+				"more that ends before the target", size, at, target, extensionSize)
 		}
 		at += size
 		if at != target && target-at < extensionSize {

@@ -284,7 +284,7 @@ func decodeDNAT(family rules.Family, x Extension) rules.Action {
 // encodeDNAT encodes DNAT.
 func encodeDNAT(family rules.Family, a rules.DNATTo) (Extension, error) {
 	if !a.Addr.IsValid() && a.Port == 0 {
-		return Extension{}, errors.New("DNAT to port 0")
+		return Extension{}, errors.New("DNAT needs an address or a port (1-65535)")
 	}
 	return encodeNAT("DNAT", family, Translation{
 		Addr: a.Addr, LastAddr: a.LastAddr, Port: a.Port, Last: a.Last,
