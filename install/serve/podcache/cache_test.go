@@ -1,6 +1,7 @@
 package podcache_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -100,6 +101,27 @@ func TestAServerThatDoesNotStreamLists(t *testing.T) {
 	})
 }
 
+// TestAResponseThatIsNotAList covers proxies that answer for the API server: the cache keeps its
+// pods, and reports the error.
+func TestAResponseThatIsNotAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := start(t)
+		env.server.Always(apiservertest.Reply(200, "application/json", `{"kind":"Status"}`))
+		env.server.CloseConnections()
+		env.server.ForgetHistory()
+		time.Sleep(time.Minute)
+		if got := names(env.Pods()); got != "default/web=556740d7 " {
+			t.Errorf("pods %s, want the pod of the last list", got)
+		}
+		const want = `watch pods: the response is not a list of pods: its kind is "Status" of ""`
+		if failures := env.takeFailures(); !slices.ContainsFunc(failures, func(err error) bool {
+			return err.Error() == want
+		}) {
+			t.Errorf("failures %v, want %q", failures, want)
+		}
+	})
+}
+
 func TestWhichPodsAreFetched(t *testing.T) {
 	const large = 40 << 10
 	for _, row := range []struct {
@@ -152,6 +174,12 @@ func TestWhichPodsAreFetched(t *testing.T) {
 				strings.Repeat("x", large) + `}]}}`,
 			source.Ref{Namespace: "default", Name: "big", UID: "b"},
 			false, "",
+		},
+		{
+			"a pod that has ended is fetched",
+			`{metadata: {name: ended, uid: b}, spec: {nodeName: here}, status: {phase: Failed}}`,
+			source.Ref{Namespace: "default", Name: "ended", UID: "b"},
+			true, "",
 		},
 		{
 			"a pod with an invalid specification is fetched",

@@ -41,9 +41,10 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// trim converts an object to its cached form. The cached form of an invalid or large object has no
-// JSON: the cache then fetches the object for each request, and returns an error if the object is
-// invalid. trim itself returns no error for an invalid object, because client-go would log the
+// trim converts an object to its cached form. The cached form of an invalid or large object, or of a
+// pod that has ended, has no JSON: the cache then fetches the object for each request, and returns
+// an error if the object is invalid. A node may have thousands of pods that have ended, which are
+// not requested. trim itself returns no error for an invalid object, because client-go would log the
 // whole object.
 func trim(obj any) (any, error) {
 	o, ok := obj.(*object)
@@ -57,11 +58,12 @@ func trim(obj any) (any, error) {
 	cached := &cachedObject{
 		uid: string(o.UID), hash: short(identity.ConfigHash()), version: o.ResourceVersion,
 	}
-	if text, err := o.encode(); err == nil && len(text) <= maxCachedBytes {
-		cached.json = bytes.Clone(text) // without the unused capacity of the encoder's buffer
-	}
 	if o.Namespace != "" {
 		cached.status = statusOf(o)
+	}
+	if text, err := o.encode(); err == nil && len(text) <= maxCachedBytes &&
+		!cached.status.HasEnded() {
+		cached.json = bytes.Clone(text) // without the unused capacity of the encoder's buffer
 	}
 	t := &object{TypeMeta: o.TypeMeta, cached: cached}
 	t.Namespace, t.Name, t.ResourceVersion = o.Namespace, o.Name, o.ResourceVersion
@@ -125,12 +127,14 @@ func (l *list) DeepCopyObject() runtime.Object {
 // group is version v1 of the core API group. The name of this group is empty.
 var group = schema.GroupVersion{Version: "v1"}
 
+// kinds contains the kind of the objects of each resource.
+var kinds = map[string]string{Pods: "Pod", Namespaces: "Namespace"}
+
 // codecs returns decoders of pods and namespaces to the types of this package.
 func codecs() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
-	for _, kind := range []string{"Pod", "Namespace"} {
+	for _, kind := range kinds {
 		scheme.AddKnownTypeWithName(group.WithKind(kind), &object{})
-		scheme.AddKnownTypeWithName(group.WithKind(kind+"List"), &list{})
 	}
 	metav1.AddToGroupVersion(scheme, group)
 	return serializer.NewCodecFactory(scheme)

@@ -88,11 +88,12 @@ func (c *Cache) watch(
 		) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
-			list, err := request(o).Do(ctx).Get()
+			list, err := readList(ctx, request(o), resource)
 			if err != nil {
 				record(err) // a success is recorded only when the following watch is established
+				return nil, err
 			}
-			return list, err
+			return list, nil
 		},
 		WatchFuncWithContext: func(
 			ctx context.Context, o metav1.ListOptions,
