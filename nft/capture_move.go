@@ -61,13 +61,10 @@ func withGate(t *rules.Table) *rules.Table {
 
 // hasGate reports whether the table has the gate.
 func hasGate(t *rules.Table) bool {
-	for _, g := range gate() {
+	return !slices.ContainsFunc(gate(), func(g rules.Chain) bool {
 		c := t.Chain(g.Name)
-		if !sameAttachment(&g, c) || len(c.Rules) != 1 {
-			return false
-		}
-	}
-	return true
+		return !sameAttachment(&g, c) || len(c.Rules) != 1
+	})
 }
 
 // movesCapture reports whether one base chain stops capturing and another one starts when the
@@ -86,12 +83,9 @@ func movesCapture(desired *rules.Table, old *foundTable) bool {
 // attachedElsewhere reports whether one of the chains differs from each of the others in its hook,
 // type, priority or policy.
 func attachedElsewhere(chains, others []*rules.Chain) bool {
-	for _, c := range chains {
-		if !slices.ContainsFunc(others, func(o *rules.Chain) bool { return sameAttachment(c, o) }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(chains, func(c *rules.Chain) bool {
+		return !slices.ContainsFunc(others, func(o *rules.Chain) bool { return sameAttachment(c, o) })
+	})
 }
 
 // capturingChains returns the base chains that contain, or jump to, a rule that captures.

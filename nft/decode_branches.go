@@ -64,10 +64,10 @@ func cachedGroups[V comparable](
 	s *decodedSet, name string, valueOf func(first string) (V, error),
 ) ([]keyGroup[V], error) {
 	var err error
-	groups, ok := cached(values{set: s}, operand{text: name}, func() ([]keyGroup[V], bool) {
-		var groups []keyGroup[V]
-		groups, err = groupKeys(s.keyList, valueOf)
-		return groups, err == nil
+	v := values{set: s, keys: s.keyList}
+	groups, ok := cached(v, operand{text: name}, func(keys []keyInterval) (g []keyGroup[V], ok bool) {
+		g, err = groupKeys(keys, valueOf)
+		return g, err == nil
 	})
 	if !ok && err == nil {
 		err = errUnsupported
@@ -96,41 +96,35 @@ func (s *decodedSet) groupByValue() ([]keyGroup[string], error) {
 // not contain the key. The verdict continue also ends the rule, because the lookup is its last
 // expression.
 func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
-	keys, err := s.keys()
-	if err != nil {
-		return err
-	}
-	if !d.maySplit || s.verdicts == nil || len(s.lastKeys) > 0 && mayOverlap(ops, keys) {
+	if s.verdicts == nil {
 		return errUnsupported
 	}
-	if len(keys) > *d.budget {
-		return errTooMany
+	if err := d.checkSplit(ops, s); err != nil {
+		return err
 	}
 	groups, err := s.groupByVerdict()
 	if err != nil {
 		return err
 	}
-	var catchall *verdict
+	var catchall verdict // without an action if the map has no catchall element
 	if s.catchall != nil {
-		v, err := decodeVerdict(s.catchall.Get(unix.NFTA_DATA_VERDICT))
-		if err != nil {
+		if catchall, err = decodeVerdict(s.catchall.Get(unix.NFTA_DATA_VERDICT)); err != nil {
 			return err
 		}
-		catchall = &v
 	}
 	act := func(branch *ruleDecoder, v verdict) error {
 		branch.addAction(v.action)
 		return nil
 	}
-	if len(ops) == 1 && ops[0].field == fieldNumber && ops[0].mask == nil {
-		if catchall != nil {
+	b := brancher{d: d, ops: ops}
+	if isNumber(ops) {
+		if s.catchall != nil {
 			return errUnsupported
 		}
-		b := brancher{d: d, ops: ops}
 		return numberBranches(b, groups, verdict.returns, act)
 	}
 	last := len(groups) - 1
-	if catchall != nil && catchall.action != nil {
+	if catchall.action != nil {
 		last++
 	}
 	for i, g := range groups {
@@ -140,20 +134,30 @@ func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 			return errUnsupported
 		}
 	}
-	b := brancher{d: d, ops: ops}
-	for _, g := range groups {
-		err := b.addBranch(g.keys, func(branch *ruleDecoder) error { return act(branch, g.value) })
-		if err != nil {
-			return err
-		}
+	if err := addBranches(&b, groups, act); err != nil {
+		return err
 	}
-	if catchall != nil && catchall.action != nil {
-		err := b.addOtherKeys(keys, func(branch *ruleDecoder) error { return act(branch, *catchall) })
+	if catchall.action != nil {
+		err := b.addOtherKeys(s.keyList, func(branch *ruleDecoder) error { return act(branch, catchall) })
 		if err != nil {
 			return err
 		}
 	}
 	return b.finish()
+}
+
+// checkSplit returns an error if a rule cannot be split at a lookup of the operands in a map.
+func (d *ruleDecoder) checkSplit(ops []operand, s *decodedSet) error {
+	keys, err := s.keys()
+	switch {
+	case err != nil:
+		return err
+	case !d.maySplit || len(s.lastKeys) > 0 && mayOverlap(ops, keys):
+		return errUnsupported
+	case len(keys) > *d.budget:
+		return errTooMany
+	}
+	return nil
 }
 
 // mayChange reports whether operands that match one of the keys may match another key when the
@@ -174,16 +178,11 @@ func mayChange(ops []operand, keys []keyInterval) bool {
 // expression in one branch, after the register was set to the branch's value.
 func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) error {
 	op := d.registers[r]
-	keys, err := op.mapped.keys()
-	if err != nil {
+	if err := d.checkSplit(op.sources, op.mapped); err != nil {
 		return err
 	}
-	if !d.maySplit || op.mapped.catchall != nil ||
-		len(op.mapped.lastKeys) > 0 && mayOverlap(op.sources, keys) {
+	if op.mapped.catchall != nil {
 		return errUnsupported
-	}
-	if len(keys) > *d.budget {
-		return errTooMany
 	}
 	groups, err := op.mapped.groupByValue()
 	if err != nil {
@@ -196,16 +195,11 @@ func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) erro
 		}
 		return do(branch)
 	}
-	if len(op.sources) == 1 && op.sources[0].field == fieldNumber && op.sources[0].mask == nil {
+	if isNumber(op.sources) {
 		return numberBranches(b, groups, func(string) bool { return false }, withValue)
 	}
-	for _, g := range groups {
-		err := b.addBranch(g.keys, func(branch *ruleDecoder) error {
-			return withValue(branch, g.value)
-		})
-		if err != nil {
-			return err
-		}
+	if err := addBranches(&b, groups, withValue); err != nil {
+		return err
 	}
 	return b.finish()
 }
@@ -216,6 +210,19 @@ type brancher struct {
 	ops      []operand
 	mapped   *operand // the value that was loaded from the map
 	branches []rules.Rule
+}
+
+// addBranches adds the branches for groups of keys.
+func addBranches[V comparable](
+	b *brancher, groups []keyGroup[V], do func(*ruleDecoder, V) error,
+) error {
+	for _, g := range groups {
+		err := b.addBranch(g.keys, func(branch *ruleDecoder) error { return do(branch, g.value) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // addBranch adds the branch for keys, or several branches if the model cannot represent all of

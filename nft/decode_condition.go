@@ -18,6 +18,15 @@ func (d *ruleDecoder) addStateful(text string, effect rules.Effect) error {
 	return nil
 }
 
+// overText returns the text for the flags of a limit. In all kinds of limits the flag 1, such as
+// NFT_CONNLIMIT_F_INV, inverts the condition.
+func overText(flags uint32) string {
+	if flags&unix.NFT_LIMIT_F_INV != 0 {
+		return "over "
+	}
+	return ""
+}
+
 // decodeLimitRate decodes a limit of packets or bytes per time.
 func (d *ruleDecoder) decodeLimitRate(a attributes) error {
 	unit, ok := map[uint64]string{
@@ -26,39 +35,29 @@ func (d *ruleDecoder) decodeLimitRate(a attributes) error {
 	if !ok {
 		unit = fmt.Sprintf("%d seconds", a.Number64(unix.NFTA_LIMIT_UNIT))
 	}
-	over := ""
-	if a.Number(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0 {
-		over = "over "
-	}
 	rateUnit, burstUnit, effect := "", "packets", rules.ReadsVarying
 	if a.Number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES {
 		// Not ReadsVarying, because every packet may be larger than the limit.
 		rateUnit, burstUnit, effect = " bytes", "bytes", rules.ReadsHistory
 	}
 	return d.addStateful(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
-		over, a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit, a.Number(unix.NFTA_LIMIT_BURST),
+		overText(a.Number(unix.NFTA_LIMIT_FLAGS)), a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit, a.Number(unix.NFTA_LIMIT_BURST),
 		burstUnit), effect)
 }
 
 // decodeQuota decodes a limit of the total number of bytes.
 func (d *ruleDecoder) decodeQuota(a attributes) error {
-	over := ""
-	if a.Number(unix.NFTA_QUOTA_FLAGS)&unix.NFT_QUOTA_F_INV != 0 {
-		over = "over "
-	}
-	return d.addStateful(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)),
+	return d.addStateful(fmt.Sprintf("quota %s%d bytes",
+		overText(a.Number(unix.NFTA_QUOTA_FLAGS)), a.Number64(unix.NFTA_QUOTA_BYTES)),
 		rules.ReadsHistory)
 }
 
 // decodeConnlimit decodes a limit of connections. The kernel drops a packet whose connection cannot
 // be counted (nft_connlimit_do_eval in net/netfilter/nft_connlimit.c).
 func (d *ruleDecoder) decodeConnlimit(a attributes) error {
-	over := ""
-	if a.Number(expr.NFTA_CONNLIMIT_FLAGS)&1 != 0 { // NFT_CONNLIMIT_F_INV
-		over = "over "
-	}
-	d.addUnknown(fmt.Sprintf("ct count %s%d", over, a.Number(expr.NFTA_CONNLIMIT_COUNT)), rules.AnyEffect,
-		d.identity())
+	d.addUnknown(fmt.Sprintf("ct count %s%d",
+		overText(a.Number(expr.NFTA_CONNLIMIT_FLAGS)), a.Number(expr.NFTA_CONNLIMIT_COUNT)),
+		rules.AnyEffect, d.identity())
 	return nil
 }
 

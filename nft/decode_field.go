@@ -17,8 +17,8 @@ import (
 
 // hostRanges decodes numbers in host byte order, or in network byte order if the rule has converted
 // them.
-func hostRanges(op operand, keys []keyInterval) ([]rules.Range[uint32], bool) {
-	if op.networkOrder {
+func (o operand) hostRanges(keys []keyInterval) ([]rules.Range[uint32], bool) {
+	if o.networkOrder {
 		return numberRanges(keys, networkNumber[uint32])
 	}
 	if slices.ContainsFunc(keys, func(key keyInterval) bool { return !isSingle(key) }) {
@@ -74,19 +74,18 @@ func interfaceNames(keys []keyInterval) ([]rules.InterfaceName, bool) {
 // isLoopback reports whether the keys are exactly the index of lo. The interface names of other
 // indexes are unknown, because rules contain only the index.
 func isLoopback(keys []keyInterval) bool {
-	if len(keys) != 1 {
-		return false
-	}
-	index, ok := nlmsg.HostNumber(keys[0].first)
-	return ok && index == netns.LoopbackIndex && isSingle(keys[0])
+	key, _ := singleKey(keys, 4)
+	index, ok := nlmsg.HostNumber(key)
+	return ok && index == netns.LoopbackIndex
 }
 
 // familyKey decodes a family. If negated, it returns IPv6 for IPv4 and IPv4 for IPv6.
 func familyKey(keys []keyInterval, negated bool) (rules.Family, bool) {
-	if len(keys) != 1 || len(keys[0].first) != 1 || !isSingle(keys[0]) {
+	key, ok := singleKey(keys, 1)
+	if !ok {
 		return rules.Inet, false
 	}
-	f, ok := decodeFamily(keys[0].first[0])
+	f, ok := decodeFamily(key[0])
 	if !ok || f == rules.Inet {
 		return rules.Inet, false
 	}
@@ -115,7 +114,9 @@ func protocolKeys(keys []keyInterval) ([]rules.Protocol, bool) {
 func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Match, bool) {
 	op := operand{field: f, ipv6: family == rules.IPv6}
 	size := int(addrField(family, fieldSide(f)).length)
-	ranges, ok := cached(v, op, func() ([]netipx.IPRange, bool) { return addrKeys(v.keys, size) })
+	ranges, ok := cached(v, op, func(keys []keyInterval) ([]netipx.IPRange, bool) {
+		return addrKeys(keys, size)
+	})
 	return rules.MatchAddr{Side: fieldSide(f), Not: negated, Ranges: ranges, Set: v.name}, ok
 }
 
@@ -143,14 +144,14 @@ func extend(key []byte, size int, fill byte) []byte {
 }
 
 // icmpRanges decodes ICMP types, codes or both.
-func icmpRanges(f field, keys []keyInterval) ([]rules.Range[uint16], bool) {
+func (o operand) icmpRanges(keys []keyInterval) ([]rules.Range[uint16], bool) {
 	var ranges []rules.Range[uint16]
 	for _, key := range keys {
 		first, last := key.first, key.last
 		switch {
 		case bytes.Compare(first, last) > 0:
 			return nil, false
-		case f == fieldICMPCode:
+		case o.field == fieldICMPCode:
 			for kind := range uint16(1 << 8) {
 				ranges = append(ranges, rules.Range[uint16]{
 					First: kind<<8 | uint16(first[0]), Last: kind<<8 | uint16(last[0]),
@@ -168,10 +169,8 @@ func icmpRanges(f field, keys []keyInterval) ([]rules.Range[uint16], bool) {
 
 // directionKey decodes a conntrack direction, and reports whether it is the reply direction.
 func directionKey(keys []keyInterval) (reply, ok bool) {
-	if len(keys) != 1 || len(keys[0].first) != 1 || !isSingle(keys[0]) || keys[0].first[0] > 1 {
-		return false, false
-	}
-	return keys[0].first[0] == 1, true
+	key, ok := singleKey(keys, 1)
+	return ok && key[0] == 1, ok && key[0] <= 1
 }
 
 // addrTypes decodes route types.

@@ -13,7 +13,7 @@ import (
 
 // This file decodes lookups in sets whose elements may differ from packet to packet, because rules
 // change them. The model represents such a set as a list with a name. A set whose elements expire
-// is such a set only with [ReadOptions.UntilChange].
+// counts as such a set only with [ReadOptions.UntilChange].
 
 // state returns the State of matches and actions of the model that read or change the set.
 func (s *decodedSet) state(name string) string {
@@ -23,9 +23,9 @@ func (s *decodedSet) state(name string) string {
 	return "set " + s.table + " " + name
 }
 
-// listMatch returns the condition that the operands are in a set that may change.
-// listMatch supports only addresses, ports, protocols and families, and only elements without
-// limits. The kernel must compare whole operands; see comparesFields.
+// listMatch returns the condition that the operands are in a set that may change. It supports only
+// addresses, ports, protocols and families, and only elements without limits. The kernel must
+// compare whole operands; see comparesFields.
 func (d *ruleDecoder) listMatch(
 	ops []operand, negated bool, name string, s *decodedSet,
 ) (rules.Match, bool) {

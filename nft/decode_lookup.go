@@ -161,12 +161,12 @@ func mayCompareOtherData(ops []operand) bool {
 // tupleAlternatives returns the conditions of each key of a concatenation.
 func (d *ruleDecoder) tupleAlternatives(ops []operand, v values) ([][]rules.Match, bool) {
 	cacheOp := operand{field: fieldNone, ipv6: d.family == rules.IPv6, text: d.operandsCacheKey(ops)}
-	return cached(v, cacheOp, func() ([][]rules.Match, bool) {
-		if !d.spend(len(v.keys) * (len(ops) + 1)) {
+	return cached(v, cacheOp, func(keys []keyInterval) ([][]rules.Match, bool) {
+		if !d.spend(len(keys) * (len(ops) + 1)) {
 			return nil, false
 		}
 		// Sort: the kernel lists keys in unspecified order.
-		keys := slices.Clone(v.keys)
+		keys = slices.Clone(keys)
 		slices.SortFunc(keys, func(a, b keyInterval) int { return slices.Compare(a.first, b.first) })
 		alternatives := make([][]rules.Match, 0, len(keys))
 		for _, key := range keys {

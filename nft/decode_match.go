@@ -174,7 +174,7 @@ func (d *ruleDecoder) addUnknownCondition(ops []operand, negated bool, v values)
 // varies reports whether a comparison of a random number is true for some numbers and false for
 // others.
 func varies(ops []operand, v values) bool {
-	if len(ops) != 1 || ops[0].field != fieldNumber || ops[0].mask != nil {
+	if !isNumber(ops) {
 		return false
 	}
 	n, _, ok := ops[0].countNumbers(v.keys)
@@ -185,9 +185,7 @@ func varies(ops []operand, v values) bool {
 // none of the values. There are several conditions if the operand consists of several fields or of
 // several status bits.
 func (d *ruleDecoder) comparisonMatches(op operand, negated bool, v values) ([]rules.Match, error) {
-	length, ok := cached(v, operand{text: "length"}, func() (int, bool) {
-		return keyLength(v.keys)
-	})
+	length, ok := cached(v, operand{text: "length"}, keyLength)
 	if !ok || length > op.length {
 		return nil, errUnsupported
 	}
@@ -198,14 +196,15 @@ func (d *ruleDecoder) comparisonMatches(op operand, negated bool, v values) ([]r
 	switch {
 	case ok:
 		return []rules.Match{m}, nil
-	case op.field == fieldPorts && !negated && len(v.keys) == 1 && isSingle(v.keys[0]) &&
-		len(v.keys[0].first) == 4:
-		source, _ := networkNumber[uint16](v.keys[0].first[:2])
-		destination, _ := networkNumber[uint16](v.keys[0].first[2:])
-		return []rules.Match{
-			rules.MatchPort{Side: rules.Source, Ports: rules.Singles(source)},
-			rules.MatchPort{Side: rules.Destination, Ports: rules.Singles(destination)},
-		}, nil
+	case op.field == fieldPorts && !negated:
+		if ports, ok := singleKey(v.keys, 4); ok {
+			source, _ := networkNumber[uint16](ports[:2])
+			destination, _ := networkNumber[uint16](ports[2:])
+			return []rules.Match{
+				rules.MatchPort{Side: rules.Source, Ports: rules.Singles(source)},
+				rules.MatchPort{Side: rules.Destination, Ports: rules.Singles(destination)},
+			}, nil
+		}
 	}
 	return nil, errUnsupported
 }
@@ -225,14 +224,20 @@ func keyLength(keys []keyInterval) (int, bool) {
 
 func isSingle(key keyInterval) bool { return bytes.Equal(key.first, key.last) }
 
+// singleKey returns the only key, or false if the keys are not exactly one key of the length.
+func singleKey(keys []keyInterval, length int) ([]byte, bool) {
+	if len(keys) != 1 || len(keys[0].first) != length || !isSingle(keys[0]) {
+		return nil, false
+	}
+	return keys[0].first, true
+}
+
 // unmaskedMatch returns the condition that an operand without a mask equals one of the values or,
 // if negated, none of the values. It returns false if the model does not support the condition.
 func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.Match, bool) {
 	switch op.field {
 	case fieldIn, fieldOut:
-		names, ok := cached(v, op, func() ([]rules.InterfaceName, bool) {
-			return interfaceNames(v.keys)
-		})
+		names, ok := cached(v, op, interfaceNames)
 		return rules.MatchInterface{Out: op.field == fieldOut, Not: negated, Names: names}, ok
 	case fieldInIndex, fieldOutIndex:
 		return rules.MatchInterface{
@@ -243,9 +248,7 @@ func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.M
 		f, ok := familyKey(v.keys, negated)
 		return rules.MatchFamily{Family: f}, ok
 	case fieldProtocol:
-		protocols, ok := cached(v, op, func() ([]rules.Protocol, bool) {
-			return protocolKeys(v.keys)
-		})
+		protocols, ok := cached(v, op, protocolKeys)
 		return rules.MatchProtocol{Not: negated, Protocols: protocols}, ok
 	case fieldSource, fieldDestination:
 		return addrMatch(d.family, op.field, negated, v)
@@ -253,33 +256,28 @@ func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.M
 		if !op.hasPorts {
 			return nil, false
 		}
-		ports, ok := cached(v, op, func() ([]rules.PortRange, bool) {
-			return numberRanges(v.keys, networkNumber[uint16])
+		ports, ok := cached(v, op, func(keys []keyInterval) ([]rules.PortRange, bool) {
+			return numberRanges(keys, networkNumber[uint16])
 		})
 		return rules.MatchPort{Side: fieldSide(op.field), Not: negated, Ports: ports}, ok
 	case fieldTCPFlags:
-		value := v.keys[0].first[0]
-		return rules.MatchTCPFlags{
-			Not: negated, Mask: 0xff, Value: rules.TCPFlags(value),
-		}, len(v.keys) == 1 && isSingle(v.keys[0])
+		if flags, ok := singleKey(v.keys, 1); ok {
+			return rules.MatchTCPFlags{Not: negated, Mask: 0xff, Value: rules.TCPFlags(flags[0])}, true
+		}
 	case fieldICMPType, fieldICMPCode, fieldICMPTypeCode:
 		if op.field == fieldICMPCode && !d.spend(len(v.keys)<<8) { // one range for each type
 			return nil, false
 		}
-		icmp, ok := cached(v, op, func() ([]rules.Range[uint16], bool) {
-			return icmpRanges(op.field, v.keys)
-		})
+		icmp, ok := cached(v, op, op.icmpRanges)
 		return rules.MatchICMP{V6: op.ipv6, Not: negated, Values: icmp}, ok
 	case fieldUID, fieldGID:
-		ids, ok := cached(v, op, func() ([]rules.IDRange, bool) { return hostRanges(op, v.keys) })
+		ids, ok := cached(v, op, op.hostRanges)
 		return rules.MatchOwner{Group: op.field == fieldGID, Not: negated, IDs: ids}, ok
 	case fieldState:
 		states, ok := singleStates(v.keys)
 		return rules.MatchState{Not: negated, States: states}, ok
 	case fieldMark, fieldConntrackMark:
-		marks, ok := cached(v, op, func() ([]rules.Range[uint32], bool) {
-			return hostRanges(op, v.keys)
-		})
+		marks, ok := cached(v, op, op.hostRanges)
 		if ok && len(marks) == 1 && marks[0].IsSingle() {
 			return rules.MatchMark{
 				Conntrack: op.field == fieldConntrackMark, Not: negated,
@@ -304,9 +302,9 @@ func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.M
 		return rules.MatchCgroup{Level: op.constant[0], ID: id}, ok && !negated
 	case fieldTransparentSocket:
 		// The model cannot represent a packet whose socket is not transparent.
-		transparent := v.keys[0].first[0] == 1 && !negated || v.keys[0].first[0] == 0 && negated
-		return rules.MatchSocket{Kind: rules.NFTSocket}, transparent && len(v.keys) == 1 &&
-			isSingle(v.keys[0])
+		flag, ok := singleKey(v.keys, 1)
+		return rules.MatchSocket{Kind: rules.NFTSocket}, ok &&
+			(flag[0] == 1 && !negated || flag[0] == 0 && negated)
 	}
 	return nil, false
 }

@@ -23,7 +23,7 @@ type decodedSet struct {
 	keyLength         int    // in bytes, 0 if unknown
 	dataLength        int    // of the values of a map
 	unsupportedReason string // the reason why the model cannot represent the set
-	isDynamic         bool   // the elements may be others when a packet is looked up
+	isDynamic         bool   // the elements may have changed when a packet is looked up
 	hasLimits         bool   // elements may have an expression that affects the match
 	table             string // the family and the name
 	contents          string // currentContents of a set that changes

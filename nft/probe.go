@@ -63,22 +63,16 @@ func (f Feature) IsNeededBy(rs *rules.Ruleset) bool {
 			return hasType[rules.SetZone](r.Actions) || hasType[rules.MatchState](r.Matches)
 		})
 	case FeatureRoute:
-		return anyChain(rs, func(c *rules.Chain) bool {
-			return c.Base != nil && c.Base.Type == rules.Route
-		})
+		for _, c := range rs.AllChains() {
+			if c.Base != nil && c.Base.Type == rules.Route {
+				return true
+			}
+		}
+		return false
 	case FeatureInterval:
 		return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool { return len(t.Sets()) > 0 })
 	}
 	return true
-}
-
-func anyChain(rs *rules.Ruleset, matches func(*rules.Chain) bool) bool {
-	for _, c := range rs.AllChains() {
-		if matches(c) {
-			return true
-		}
-	}
-	return false
 }
 
 func anyRule(rs *rules.Ruleset, matches func(*rules.Rule) bool) bool {
@@ -239,18 +233,21 @@ func (c *conn) tryTransaction(t *Transaction) ([]rejection, error) {
 	}
 }
 
-// A featureProbe is a base chain that needs a feature, with at most one rule.
+// A featureProbe is a base chain that needs a feature. It is empty, or has one rule.
 type featureProbe struct {
 	feature Feature
 	base    rules.Base
-	rule    rules.Rule
+	match   rules.Match
+	action  rules.Action // nil if the chain is empty
 }
 
 // table returns the table with the chain. number makes its name unique.
 func (p featureProbe) table(number int) rules.Table {
 	c := rules.Chain{Name: "probe", Base: &p.base}
-	if len(p.rule.Actions) > 0 {
-		c.Rules = []rules.Rule{p.rule}
+	if p.action != nil {
+		c.Rules = []rules.Rule{
+			{Matches: []rules.Match{p.match}, Actions: []rules.Action{p.action}},
+		}
 	}
 	return rules.Table{
 		Family: rules.Inet, Name: fmt.Sprintf("probe-%d", number), Chains: []rules.Chain{c},
@@ -259,45 +256,32 @@ func (p featureProbe) table(number int) rules.Table {
 
 // probes returns one probe for each feature except netlink itself.
 func probes() []featureProbe {
+	at := func(t rules.ChainType, h rules.Hook, priority int) rules.Base {
+		return rules.Base{Type: t, Hook: h, Priority: priority}
+	}
+	filter, nat := at(rules.Filter, rules.Output, 0), at(rules.NAT, rules.Output, 0)
+	tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
+	proxy := rules.MatchOwner{IDs: rules.Singles[uint32](rules.DefaultProxyID)}
+	private := rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges([]netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"),
+	})}
 	return []featureProbe{
-		{FeatureTables, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{}},
-		{FeatureNAT, rules.Base{Type: rules.NAT, Hook: rules.Output}, rules.Rule{}},
-		{FeatureRedirect, rules.Base{Type: rules.NAT, Hook: rules.Output}, rules.Rule{
-			Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
-			Actions: []rules.Action{rules.RedirectTo{Port: rules.DefaultProxyPort}},
-		}},
-		{FeatureOwner, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
-			Matches: []rules.Match{
-				rules.MatchOwner{IDs: rules.Singles[uint32](rules.DefaultProxyID)},
-			},
-			Actions: []rules.Action{rules.Return},
-		}},
-		{FeatureInterval, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
-			Matches: []rules.Match{rules.MatchAddr{
-				Side: rules.Destination,
-				Ranges: rules.AddrRanges([]netip.Prefix{
-					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"),
-				}),
-			}},
-			Actions: []rules.Action{rules.Return},
-		}},
-		{FeatureZone, rules.Base{
-			Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority,
-		}, rules.Rule{
-			Matches: []rules.Match{rules.MatchState{States: rules.States(rules.New)}},
-			Actions: []rules.Action{rules.SetZone{Zone: rules.ProxyDNSZone}},
-		}},
+		{FeatureTables, filter, nil, nil},
+		{FeatureNAT, nat, nil, nil},
+		{FeatureRedirect, nat, tcp, rules.RedirectTo{Port: rules.DefaultProxyPort}},
+		{FeatureOwner, filter, proxy, rules.Return},
+		{FeatureInterval, filter, private, rules.Return},
 		{
-			FeatureRoute,
-			rules.Base{Type: rules.Route, Hook: rules.Output, Priority: rules.ManglePriority},
-			rules.Rule{},
+			FeatureZone, at(rules.Filter, rules.Prerouting, rules.RawPriority),
+			rules.MatchState{States: rules.States(rules.New)},
+			rules.SetZone{Zone: rules.ProxyDNSZone},
 		},
-		{FeatureTProxy, rules.Base{
-			Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority,
-		}, rules.Rule{
-			Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
-			Actions: []rules.Action{rules.TProxy{Port: rules.DefaultInboundCapturePort}},
-		}},
+		{FeatureRoute, at(rules.Route, rules.Output, rules.ManglePriority), nil, nil},
+		{
+			FeatureTProxy, at(rules.Filter, rules.Prerouting, rules.ManglePriority),
+			tcp,
+			rules.TProxy{Port: rules.DefaultInboundCapturePort},
+		},
 	}
 }
 

@@ -71,9 +71,9 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot
 
 // ReadOptions are the options of [ReadAllTables].
 type ReadOptions struct {
-	// UntilChange requests a result that is true until the generation changes: the members of a set
-	// whose elements may expire are unknown, because the kernel deletes them without a new
-	// generation. By default the result contains the elements at the time of the read.
+	// UntilChange requests a result that stays true until the generation changes. In it, the
+	// elements of a set whose elements may expire are unknown, because the kernel deletes them
+	// without a new generation. By default the result contains the elements at the time of the read.
 	UntilChange bool
 }
 
@@ -177,9 +177,9 @@ const (
 // the memory.
 const maxReadSize = 64 << 20
 
-// objectSize is counted against maxReadSize for each chain, rule, set and part of a set's elements,
-// in addition to its size, for the decoded object. Without it, half a million short rules would
-// need 220 MiB.
+// objectSize is an estimate of the memory of a decoded object. It counts against maxReadSize for
+// each chain, rule, set and part of a set's elements, in addition to the size of its message.
+// Without it, half a million short rules would need 220 MiB.
 const objectSize = 192
 
 // requestSize is counted against maxReadSize for each request of a read. Without it, a process of

@@ -54,9 +54,8 @@ const headerSize = 4
 // entries that it has received.
 func List() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		request := nlmsg.AppendHeader(nil, messageGet, unix.NLM_F_DUMP, 1)
-		request = append(request, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0)
-		nlmsg.SetLength(request)
+		request := nlmsg.NewRequest(messageGet, unix.NLM_F_DUMP,
+			unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0)
 		for m, err := range nlmsg.Dump(unix.NETLINK_NETFILTER, request) {
 			if err != nil {
 				yield(Entry{}, fmt.Errorf("list conntrack entries: %w", err))
@@ -72,9 +71,8 @@ func List() iter.Seq2[Entry, error] {
 // Delete deletes an entry. It must be called before the iteration of [List] that has returned the
 // entry continues. It returns no error if the entry no longer exists.
 func (e Entry) Delete() error {
-	request := nlmsg.AppendHeader(nil, messageDelete, unix.NLM_F_ACK, 1)
-	request = append(request, e.message...) // the kernel compares the id
-	nlmsg.SetLength(request)
+	// The kernel compares the id in the message.
+	request := nlmsg.NewRequest(messageDelete, unix.NLM_F_ACK, e.message...)
 	_, err := nlmsg.Request(unix.NETLINK_NETFILTER, request, func(nlmsg.Message) error { return nil })
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete a conntrack entry: %w", err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/internal/thread"
 )
 
 // NS is an open network namespace, which exists at least until [NS.Close]. It
@@ -174,4 +176,81 @@ func (n *NS) String() string {
 		return n.ID().String()
 	}
 	return n.name
+}
+
+// New creates a namespace without a name, whose loopback interface is down. The
+// kernel destroys it after [NS.Close] unless a socket or a process still belongs
+// to it. Without CAP_SYS_ADMIN the error wraps [unix.EPERM].
+func New() (*NS, error) {
+	var n *NS
+	err := thread.Run(thread.Work{
+		Enter: func() error { return unix.Unshare(unix.CLONE_NEWNET) },
+		// Not netns.New: it opens /proc/PID/task/TID, which belongs to another process if /proc
+		// belongs to another PID namespace.
+		Do: func() error {
+			h, err := netns.GetFromPath(threadNS)
+			if err != nil {
+				return fmt.Errorf("open: %w", err)
+			}
+			n, err = newNS("new", h)
+			return err
+		},
+	})
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w (needs CAP_SYS_ADMIN)", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("new network namespace: %w", err)
+	}
+	n.name = n.id.String()
+	return n, nil
+}
+
+// threadNS is the namespace file of the calling thread. /proc/self/ns/net is the file
+// of the main thread.
+const threadNS = "/proc/thread-self/ns/net"
+
+// LoopbackIndex is the index of the loopback interface in every namespace, even if the interface
+// was renamed. The interface cannot be removed (LOOPBACK_IFINDEX, loopback_net_init in
+// drivers/net/loopback.c).
+const LoopbackIndex = 1
+
+// ID identifies a namespace while the namespace exists: two NS refer to the same
+// namespace if and only if their IDs are equal. The kernel reuses the numbers of
+// destroyed namespaces.
+type ID struct {
+	Dev, Ino uint64 // of the namespace file
+}
+
+// String returns the ID in the form of the link /proc/PID/ns/net: net:[4026531840].
+func (id ID) String() string { return fmt.Sprintf("net:[%d]", id.Ino) }
+
+// ID returns the identity of the namespace, also after [NS.Close]. For a nil NS
+// it returns the ID of the calling thread's namespace, or the zero ID if /proc is
+// not mounted. No open namespace has the zero ID.
+func (n *NS) ID() ID {
+	if n != nil {
+		return n.id
+	}
+	id, _ := IDOfFile(threadNS)
+	return id
+}
+
+// IDOfFile returns the identity of the namespace with the file, which may be of any type.
+func IDOfFile(path string) (ID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return ID{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return ID{Dev: st.Dev, Ino: st.Ino}, nil
+}
+
+// IDOfFD returns the identity of the namespace that descriptor fd refers to, which may be of any
+// type.
+func IDOfFD(fd int) (ID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return ID{}, fmt.Errorf("fstat: %w", err)
+	}
+	return ID{Dev: st.Dev, Ino: st.Ino}, nil
 }

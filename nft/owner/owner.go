@@ -54,8 +54,8 @@ func As(uid, gid int, fn func() error) error {
 // fn on another thread without the ids.
 func enter(n *netns.NS) error {
 	// If this new thread is in the namespace already, skip setns, which needs CAP_SYS_ADMIN.
-	// Otherwise the caller of As has entered a namespace other than that of the process, which
-	// needs CAP_SYS_ADMIN too.
+	// Otherwise the caller of As has entered a namespace other than the namespace of the process,
+	// which needs CAP_SYS_ADMIN too.
 	if n.ID() == (*netns.NS)(nil).ID() {
 		return nil
 	}

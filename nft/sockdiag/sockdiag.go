@@ -92,7 +92,9 @@ const (
 func List(p rules.Protocol, states States) iter.Seq2[Socket, error] {
 	return func(yield func(Socket, error) bool) {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			for m, err := range nlmsg.Dump(unix.NETLINK_SOCK_DIAG, listRequest(family, p, states)) {
+			request := newRequest(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, family, p, states,
+				make([]byte, idSize))
+			for m, err := range nlmsg.Dump(unix.NETLINK_SOCK_DIAG, request) {
 				var s Socket
 				if err == nil {
 					s, err = decode(m.Body)
@@ -113,7 +115,6 @@ func List(p rules.Protocol, states States) iter.Seq2[Socket, error] {
 // namespace that owns the network namespace. The error is [unix.ENOENT] if the socket has been
 // closed, and [unix.EOPNOTSUPP] if the kernel lacks CONFIG_INET_DIAG_DESTROY.
 func Destroy(s Socket) error {
-	request := newRequest(unix.SOCK_DESTROY, unix.NLM_F_ACK, s.family, rules.TCP, AnyState)
 	id := make([]byte, idSize)
 	binary.BigEndian.PutUint16(id, s.Local.Port())
 	binary.BigEndian.PutUint16(id[offsetDestinationPort:], s.Peer.Port())
@@ -121,8 +122,7 @@ func Destroy(s Socket) error {
 	putAddr(id[offsetDestination:], s.family, s.Peer.Addr())
 	binary.NativeEndian.PutUint32(id[offsetDevice:], s.device)
 	copy(id[offsetCookie:], s.cookie[:])
-	request = append(request, id...)
-	nlmsg.SetLength(request)
+	request := newRequest(unix.SOCK_DESTROY, unix.NLM_F_ACK, s.family, rules.TCP, AnyState, id)
 	_, err := nlmsg.Request(unix.NETLINK_SOCK_DIAG, request, func(nlmsg.Message) error { return nil })
 	if err != nil {
 		return fmt.Errorf("destroy a socket: %w", err)
@@ -140,20 +140,13 @@ func putAddr(b []byte, family uint8, a netip.Addr) {
 	copy(b, addr[:])
 }
 
-// listRequest encodes a request for a list of sockets.
-func listRequest(family uint8, p rules.Protocol, states States) []byte {
-	request := newRequest(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, family, p, states)
-	request = append(request, make([]byte, idSize)...)
-	nlmsg.SetLength(request)
-	return request
-}
-
-// newRequest returns a request without the identifier of a socket, which ends struct
-// inet_diag_req_v2 of linux/inet_diag.h.
-func newRequest(msgType, flags uint16, family uint8, p rules.Protocol, states States) []byte {
-	request := nlmsg.AppendHeader(nil, msgType, flags, 1)
-	request = append(request, family, uint8(p), 0, 0)
-	return binary.NativeEndian.AppendUint32(request, uint32(states))
+// newRequest returns a request, a struct inet_diag_req_v2 of linux/inet_diag.h, which ends with the
+// identifier of a socket.
+func newRequest(
+	msgType, flags uint16, family uint8, p rules.Protocol, states States, id []byte,
+) []byte {
+	body := binary.NativeEndian.AppendUint32([]byte{family, uint8(p), 0, 0}, uint32(states))
+	return nlmsg.NewRequest(msgType, flags, append(body, id...)...)
 }
 
 // decode decodes a struct inet_diag_msg with its attributes.

@@ -138,10 +138,8 @@ func (l *Log) configure(family uint8, attributes ...netlink.Attribute) error {
 		return err
 	}
 	// Logged packets have the sequence number 0, so that Exchange ignores them.
-	m := nlmsg.AppendHeader(nil, logConfig, unix.NLM_F_ACK, 1)
-	m = append(m, family, unix.NFNETLINK_V0, 0, 0)
-	m = append(m, data...)
-	nlmsg.SetLength(m)
+	m := nlmsg.NewRequest(logConfig, unix.NLM_F_ACK,
+		append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...)...)
 	return l.events.Control(func(fd int) error {
 		buf := nlmsg.GetBuffer()
 		defer buf.Release()

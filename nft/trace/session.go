@@ -178,9 +178,9 @@ type Batch struct {
 // value means no deadline.
 func (s *Session) SetDeadline(t time.Time) error { return s.events.SetReadDeadline(t) }
 
-// Next waits for messages and returns the queued events, at most about 4,096. There are none if
-// processes have sent many messages. It must be called by
-// one goroutine at a time. After [Session.Close] it returns [os.ErrClosed].
+// Next waits for messages and returns the queued events, at most about 4,096. The batch may be
+// empty if processes have sent many messages. Next must be called by one goroutine at a time. After
+// [Session.Close] it returns [os.ErrClosed].
 func (s *Session) Next() (Batch, error) {
 	var b Batch
 	err := s.events.WhenReadable(func(fd int) error {
@@ -245,4 +245,29 @@ func Remove(ns *netns.NS) (removed bool, err error) {
 	}
 	defer release()
 	return nft.RemoveUnowned(ns, Table)
+}
+
+// lockName is the name of the lock ([netns.NS.LockName]).
+const lockName = "@sluice.trace"
+
+// Lock acquires the lock of the namespace. A session holds the lock if the kernel does not remove
+// the session's rules at the end of the process. If such a session or another caller of Lock holds
+// the lock, Lock returns [ErrBusy]. No such session can begin before release is called.
+func Lock(ns *netns.NS) (release func(), err error) { return lock(ns, 0) }
+
+// lockWait is the time limit of [LockSession]. A removal holds the lock for some milliseconds.
+const lockWait = 2 * time.Second
+
+// LockSession is like [Lock], but for a new session: it waits while another process, such as the
+// node agent, removes the rules of a killed session.
+func LockSession(ns *netns.NS) (release func(), err error) { return lock(ns, lockWait) }
+
+// lock acquires the lock within the given time, or returns [ErrBusy].
+func lock(ns *netns.NS, wait time.Duration) (release func(), err error) {
+	release, acquired, err := ns.LockName(lockName, wait)
+	if err == nil && !acquired {
+		release()
+		return nil, ErrBusy
+	}
+	return release, err
 }

@@ -60,6 +60,13 @@ func Each(datagram []byte, visit func(Message) (done bool, err error)) (done boo
 	}
 }
 
+// NewRequest returns a request with the sequence number 1.
+func NewRequest(msgType, flags uint16, body ...byte) []byte {
+	request := append(AppendHeader(nil, msgType, flags, 1), body...)
+	SetLength(request)
+	return request
+}
+
 // AppendHeader appends the header of a request. [SetLength] completes the header.
 func AppendHeader(buf []byte, msgType, flags uint16, sequence uint32) []byte {
 	var header [unix.NLMSG_HDRLEN]byte
