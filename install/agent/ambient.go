@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/ambient"
-	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/hostrules"
 	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/sandbox"
@@ -129,18 +128,6 @@ func (a *Agent) reportHostRules(r hostrules.Report) {
 func (m *ambientMode) serveZtunnels(ctx context.Context, socket string, log *zap.Logger) {
 	if err := m.ztunnels.Serve(ctx, socket); err != nil {
 		log.Error("ztunnel is not served", zap.Error(err))
-	}
-}
-
-// ambientPod returns a pod in ambient mode for the audit; see [audit.Options].
-func (a *Agent) ambientPod(uid string) *audit.AmbientPod {
-	r := a.ambient.pods.Rules(uid)
-	if r == nil {
-		return nil
-	}
-	return &audit.AmbientPod{
-		Namespace: audit.In(r.NS), NetNS: r.NS.ID(), Parameters: r.Ambient, Backend: r.Backend,
-		TakeRepaired: r.TakeRepaired, Release: r.Release,
 	}
 }
 

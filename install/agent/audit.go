@@ -35,7 +35,7 @@ func (a *Agent) preparePods(api *apiclient.Client) error {
 	o.Listen, o.RuleLock = watch.Subscribe, a.ruleLock
 	o.Metrics, o.Log = a.metrics, a.options.Log.Logger
 	if a.config.Decide.Ambient != nil {
-		o.Ambient = a.ambientPod
+		o.Ambient = func(uid string) *audit.AmbientPod { return a.ambient.pods.Rules(uid) }
 	}
 	a.auditor = audit.New(o)
 	return nil

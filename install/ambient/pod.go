@@ -63,8 +63,8 @@ type pod struct {
 	ambient rules.Ambient
 	// backend contains the installed rules; empty if none are known to be installed.
 	backend compat.BackendName
-	// repaired contains the repaired differences until [Rules.TakeRepaired] returns them; nil for
-	// none. TakeRepaired sets it to nil while the caller holds only rulesMu.
+	// repaired contains the repaired differences until TakeRepaired of [Node.Rules] returns them;
+	// nil for none. TakeRepaired sets it to nil while the caller holds only rulesMu.
 	repaired *compat.Comparison
 
 	addresses []netip.Addr // in the node's rules

@@ -11,32 +11,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Rules are the installed rules of a pod, for the audit. The node does not change them until
-// Release is called.
-type Rules struct {
-	// NS is the pod's network namespace. Release closes it.
-	NS *netns.NS
-	// Ambient contains the parameters of the rules.
-	Ambient rules.Ambient
-	// Backend is the backend in which the rules are installed.
-	Backend compat.BackendName
-	// TakeRepaired returns the differences that the node found and repaired when it enrolled a pod
-	// that should have had the rules already; nil for none. It returns a limited number of
-	// differences, and each only once. It must not be called after Release.
-	TakeRepaired func() *compat.Comparison
-	// Release permits the node to change the rules again, and closes NS.
-	Release func()
-}
-
-// Rules returns the rules of a pod, or nil if the node has installed none, or if the pod's network
-// namespace cannot be opened. The caller must call Release unless the result is nil.
-func (n *Node) Rules(uid string) *Rules {
+// Rules returns the installed rules of a pod for the audit. It returns nil if the node has installed
+// none, or if the pod's network namespace cannot be opened. The caller must call Release unless the
+// result is nil. TakeRepaired returns a limited number of differences, and must not be called after
+// Release.
+func (n *Node) Rules(uid string) *audit.AmbientPod {
 	p := n.pod(source.Ref{UID: uid}, false)
 	if p == nil {
 		return nil
@@ -52,17 +38,18 @@ func (n *Node) Rules(uid string) *Rules {
 		n.Log.Warn("a pod in ambient mode cannot be audited", podField(p.ref), zap.Error(err))
 		return nil
 	}
-	r := &Rules{NS: ns, Ambient: p.ambient, Backend: p.backend}
-	r.TakeRepaired = func() *compat.Comparison {
-		repaired := p.repaired
-		p.repaired = nil
-		return repaired
+	return &audit.AmbientPod{
+		Namespace: audit.In(ns), NetNS: ns.ID(), Parameters: p.ambient, Backend: p.backend,
+		TakeRepaired: func() *compat.Comparison {
+			repaired := p.repaired
+			p.repaired = nil
+			return repaired
+		},
+		Release: func() {
+			_ = ns.Close()
+			p.rulesMu.Unlock()
+		},
 	}
-	r.Release = func() {
-		_ = ns.Close()
-		p.rulesMu.Unlock()
-	}
-	return r
 }
 
 // lockRules acquires RuleLock, and returns a function that releases it. If isADD is set, it takes

@@ -18,7 +18,7 @@ import (
 // An AmbientPod is a pod that the agent has enrolled in ambient mode, or is enrolling. Its rules
 // are installed, and the agent does not change them until Release is called.
 type AmbientPod struct {
-	// Namespace is the pod's network namespace. It is open until Release is called.
+	// Namespace is the pod's network namespace. Release closes it.
 	Namespace Namespace
 	// NetNS is the identity of the network namespace.
 	NetNS netns.ID
@@ -26,9 +26,9 @@ type AmbientPod struct {
 	Parameters rules.Ambient
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
-	// TakeRepaired returns the differences that the agent found and repaired when it enrolled the
-	// pod, if the pod should have had the rules already; nil if there are none. It returns each
-	// difference only once: only an audit that reports them calls it.
+	// TakeRepaired returns the differences that the agent found and repaired when it enrolled a
+	// pod that should have had the rules already; nil if there are none. It returns each difference
+	// only once: only an audit that reports them calls it.
 	TakeRepaired func() *compat.Comparison
 	// Release permits the agent to change the rules again. The caller must call it.
 	Release func()
