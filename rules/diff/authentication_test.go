@@ -48,10 +48,7 @@ func TestProtocolAfterAuthenticationHeader(t *testing.T) {
 			legacyIPv6(t, "-A PREROUTING -i eth0 -j DROP\n"), false,
 		},
 	} {
-		p, err := rules.ParsePacket(tc.packet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must(rules.ParsePacket(tc.packet))
 		if got := diff.Explain(&tc.ruleset, p).Outcome; (got.Undecided != "") != tc.undecided {
 			t.Errorf("%s: outcome %s, want undecided %t", tc.name, got, tc.undecided)
 		}

@@ -12,10 +12,7 @@ func BenchmarkExplain(b *testing.B) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6, r.DNS.Capture = true, true, true, true
 	rs := rules.MustCompile(r)
-	p, err := rules.ParsePacket("out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000")
-	if err != nil {
-		b.Fatal(err)
-	}
+	p := must(rules.ParsePacket("out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000"))
 	b.ReportAllocs()
 	for b.Loop() {
 		diff.Explain(&rs, p)

@@ -117,10 +117,7 @@ func TestPossible(t *testing.T) {
 			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 3/1 state invalid", true,
 		},
 	} {
-		p, err := rules.ParsePacket(tc.packet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must(rules.ParsePacket(tc.packet))
 		if diff.Possible(p) != tc.possible {
 			t.Errorf("%s: %s: possible is %t, want %t", tc.name, p, !tc.possible, tc.possible)
 		}
@@ -128,10 +125,7 @@ func TestPossible(t *testing.T) {
 }
 
 func TestFieldsThatDoNotApplyMakeAPacketImpossible(t *testing.T) {
-	ordinary, err := rules.ParsePacket("in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ordinary := must(rules.ParsePacket("in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0"))
 	for name, change := range map[string]func(*rules.Packet){
 		"ports of a protocol without ports": func(p *rules.Packet) {
 			p.Protocol, p.Flags = rules.ICMP, 0

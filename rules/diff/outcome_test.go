@@ -611,10 +611,7 @@ func TestTranslatedPacketsMayLeaveLoopback(t *testing.T) {
 	}{
 		{packet, true, false}, {packet + ",dnat", false, true},
 	} {
-		p, err := rules.ParsePacket(tc.text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must(rules.ParsePacket(tc.text))
 		o := diff.Explain(&rs, p).Outcome
 		if o.Dropped != tc.dropped || (o.Undecided != "") != tc.undecided {
 			t.Errorf("%s: %s, want dropped %t, undecided %t", tc.text, o, tc.dropped, tc.undecided)

@@ -85,10 +85,7 @@ func sourceIs(address string) rules.Match {
 func TestExplainFollowsPostrouting(t *testing.T) {
 	rs := ruleset(base(rules.NAT, rules.Postrouting, 100,
 		when(rules.SNATTo{Addr: netip.MustParseAddr("169.254.7.127")}, tcp)))
-	p, err := rules.ParsePacket("out tcp 10.0.0.1:40000 > 10.244.1.5:80 uid 0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(rules.ParsePacket("out tcp 10.0.0.1:40000 > 10.244.1.5:80 uid 0"))
 	trace := diff.Explain(&rs, p)
 	const want = "goes to its destination, not captured, source 169.254.7.127"
 	if got := trace.Outcome.String(); got != want || len(trace.Passes) != 2 ||

@@ -146,10 +146,7 @@ func TestExplainInvalidPacketInAnotherZone(t *testing.T) {
 	redirectIn := natIn(when(redirect(8080), tcp, toPort(80)))
 	text := "out tcp 10.244.1.5:1 > 10.244.1.5:%s state invalid"
 	for port, isUnknown := range map[string]bool{"80": true, "81": false} {
-		p, err := rules.ParsePacket(strings.ReplaceAll(text, "%s", port))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must(rules.ParsePacket(strings.ReplaceAll(text, "%s", port)))
 		rs := ruleset(zone, redirectIn)
 		if o := diff.Explain(&rs, p).Outcome; (o.Undecided != "") != isUnknown {
 			t.Errorf("%s: outcome %s, want undecided: %t", p, o, isUnknown)
