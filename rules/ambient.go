@@ -1,9 +1,6 @@
 package rules
 
-import (
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // Istio's constants of ambient mode: a contract with ztunnel, which marks the packets of its own
 // sockets. ztunnel listens on the default ports of the sidecar. Sources: istio.io/istio
@@ -115,16 +112,10 @@ func CompileAmbient(a Ambient) (Ruleset, error) {
 // RedirectsToZtunnel reports whether the ruleset contains rules of [CompileAmbient]. The rules of a
 // [Redirect] never set [AmbientMark].
 func (rs *Ruleset) RedirectsToZtunnel() bool {
-	setsAmbientMark := func(a Action) bool {
+	return rs.HasAction(func(a Action) bool {
 		m, ok := a.(MixMark)
 		return ok && m.Conntrack && m.Xor == AmbientMark
-	}
-	for _, r := range rs.AllRules() {
-		if slices.ContainsFunc(r.Actions, setsAmbientMark) {
-			return true
-		}
-	}
-	return false
+	})
 }
 
 // ambientCompiler compiles an Ambient with the methods of the compiler of a [Redirect].

@@ -66,6 +66,16 @@ func (c *Chain) HasAction(condition func(Action) bool) bool {
 	return false
 }
 
+// HasAction reports whether a rule of the ruleset has an action that meets the condition.
+func (rs *Ruleset) HasAction(condition func(Action) bool) bool {
+	for _, c := range rs.AllChains() {
+		if c.HasAction(condition) {
+			return true
+		}
+	}
+	return false
+}
+
 // CountRules returns the number of rules of the table.
 func (t *Table) CountRules() int {
 	n := 0

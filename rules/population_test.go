@@ -111,13 +111,9 @@ func collectParts(rulesets []rules.Ruleset) ruleParts {
 	var parts ruleParts
 	for _, rs := range rulesets {
 		parts.policies = append(parts.policies, rs.Routing.Policies...)
-		for _, table := range rs.Tables {
-			for _, chain := range table.Chains {
-				for _, rule := range chain.Rules {
-					parts.matches = append(parts.matches, rule.Matches...)
-					parts.actions = append(parts.actions, rule.Actions...)
-				}
-			}
+		for _, rule := range rs.AllRules() {
+			parts.matches = append(parts.matches, rule.Matches...)
+			parts.actions = append(parts.actions, rule.Actions...)
 		}
 	}
 	return parts

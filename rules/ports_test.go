@@ -11,14 +11,10 @@ import (
 
 // excludedPorts returns the ports of the rule for excluded inbound ports.
 func excludedPorts(t testing.TB, rs rules.Ruleset) []rules.PortRange {
-	for _, table := range rs.Tables {
-		for _, c := range table.Chains {
-			for _, r := range c.Rules {
-				for _, m := range r.Matches {
-					if m, ok := m.(rules.MatchPort); ok && r.Comment == "excluded inbound port" {
-						return m.Ports
-					}
-				}
+	for _, r := range rs.AllRules() {
+		for _, m := range r.Matches {
+			if m, ok := m.(rules.MatchPort); ok && r.Comment == "excluded inbound port" {
+				return m.Ports
 			}
 		}
 	}
@@ -61,13 +57,11 @@ func TestMergedPortsAreEquivalent(t *testing.T) {
 			rules.ManyPorts+100, rapid.ID[uint16]).Draw(t, "ports")
 		joined := excludingPorts(rules.Singles(numbers...))
 		single := excludingPorts(rules.Singles(numbers...))
-		for i := range single.Tables[0].Chains {
-			for _, r := range single.Tables[0].Chains[i].Rules {
-				for j, m := range r.Matches {
-					if m, ok := m.(rules.MatchPort); ok && r.Comment == "excluded inbound port" {
-						m.Ports = rules.Singles(numbers...)
-						r.Matches[j] = m
-					}
+		for _, r := range single.AllRules() {
+			for i, m := range r.Matches {
+				if m, ok := m.(rules.MatchPort); ok && r.Comment == "excluded inbound port" {
+					m.Ports = rules.Singles(numbers...)
+					r.Matches[i] = m
 				}
 			}
 		}

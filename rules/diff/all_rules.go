@@ -65,16 +65,6 @@ func chainHasMatch(c *rules.Chain, condition func(rules.Match) bool) bool {
 	})
 }
 
-// hasAction reports whether a rule of the ruleset has an action for which the condition is true.
-func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
-	for _, c := range rs.AllChains() {
-		if c.HasAction(condition) {
-			return true
-		}
-	}
-	return false
-}
-
 // inTuples returns a condition that is also true for a tuple with a match for which the given
 // condition is true. It examines alternatives that several rules share only once, because there may
 // be many rules and many alternatives.

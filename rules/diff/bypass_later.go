@@ -13,7 +13,7 @@ import (
 // desired ruleset redirects differently from its first packet, so that the packet may not reach the
 // proxy. Only actions that the desired ruleset does not have are relevant.
 func mayDivertLater(desired, live *rules.Ruleset) bool {
-	if !hasAction(desired, func(a rules.Action) bool { _, ok := proxyPort(a); return ok }) {
+	if !desired.HasAction(func(a rules.Action) bool { _, ok := proxyPort(a); return ok }) {
 		return false
 	}
 	// The first packet represents the later packets before conntrack, unless the desired ruleset

@@ -72,14 +72,14 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	changes := func(a rules.Action) bool {
 		return isAction[rules.SetZone](a) || isAction[rules.Notrack](a)
 	}
-	return hasMatch(rs, distinguishes) || hasAction(rs, changes)
+	return hasMatch(rs, distinguishes) || rs.HasAction(changes)
 }
 
 // dependsOnBinding reports whether the outcome of a packet may depend on whether its socket is
 // bound to an interface, or its sender has selected the interface: a rule at output may change the
 // route of the packet, or a rule may reject it (RejectFromLoopbackNeedsLocalSource).
 func dependsOnBinding(rs *rules.Ruleset) bool {
-	return mayReroute(rs) || hasAction(rs, isAction[rules.Reject])
+	return mayReroute(rs) || rs.HasAction(isAction[rules.Reject])
 }
 
 // mayReroute reports whether a rule at output may change the route of a packet.
@@ -100,8 +100,8 @@ func sendsResets(rs *rules.Ruleset) bool {
 		u, ok := m.(rules.Unknown)
 		return ok && u.Effect == rules.AnyEffect
 	}
-	return hasAction(rs, resets) || hasMatch(rs, mayReset)
+	return rs.HasAction(resets) || hasMatch(rs, mayReset)
 }
 
 // redirects reports whether a rule of the ruleset redirects.
-func redirects(rs *rules.Ruleset) bool { return hasAction(rs, isAction[rules.RedirectTo]) }
+func redirects(rs *rules.Ruleset) bool { return rs.HasAction(isAction[rules.RedirectTo]) }

@@ -86,21 +86,11 @@ func isImpossibleReset(p rules.Packet, rulesets ...*rules.Ruleset) bool {
 
 // sendsResets reports whether a rule may answer a packet with a TCP reset.
 func sendsResets(rs *rules.Ruleset) bool {
-	for _, t := range rs.Tables {
-		for _, c := range t.Chains {
-			for _, r := range c.Rules {
-				for _, a := range r.Actions {
-					reject, rejects := a.(rules.Reject)
-					u, unknown := a.(rules.Unknown)
-					if rejects && reject.With == "tcp reset" ||
-						unknown && u.Effect == rules.AnyEffect {
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
+	return rs.HasAction(func(a rules.Action) bool {
+		reject, rejects := a.(rules.Reject)
+		u, unknown := a.(rules.Unknown)
+		return rejects && reject.With == "tcp reset" || unknown && u.Effect == rules.AnyEffect
+	})
 }
 
 // entersUntracked reports whether the packet is untracked for another reason than its ICMPv6 type:

@@ -16,29 +16,24 @@ import (
 func ReplaceIPSets(t testing.TB, rs rules.Ruleset, members map[string][]netip.Addr) {
 	t.Helper()
 	replaced := 0
-	for _, table := range rs.Tables {
-		for _, chain := range table.Chains {
-			for _, r := range chain.Rules {
-				for i, m := range r.Matches {
-					listed, ok := m.(rules.MatchListed)
-					if !ok {
-						continue
-					}
-					name, isIPSet := strings.CutPrefix(listed.List, "ipset ")
-					if !isIPSet || listed.Parts != "dst" {
-						t.Fatalf("%s: not a match of destinations by an ipset", listed)
-					}
-					var ranges []netipx.IPRange
-					for _, a := range members[name] {
-						ranges = append(ranges, netipx.IPRangeFrom(a, a))
-					}
-					r.Matches[i] = rules.MatchAddr{
-						Not: listed.Not, Side: rules.Destination,
-						Ranges: rules.NormalizeAddrs(ranges),
-					}
-					replaced++
-				}
+	for _, r := range rs.AllRules() {
+		for i, m := range r.Matches {
+			listed, ok := m.(rules.MatchListed)
+			if !ok {
+				continue
 			}
+			name, isIPSet := strings.CutPrefix(listed.List, "ipset ")
+			if !isIPSet || listed.Parts != "dst" {
+				t.Fatalf("%s: not a match of destinations by an ipset", listed)
+			}
+			var ranges []netipx.IPRange
+			for _, a := range members[name] {
+				ranges = append(ranges, netipx.IPRangeFrom(a, a))
+			}
+			r.Matches[i] = rules.MatchAddr{
+				Not: listed.Not, Side: rules.Destination, Ranges: rules.NormalizeAddrs(ranges),
+			}
+			replaced++
 		}
 	}
 	if replaced == 0 {

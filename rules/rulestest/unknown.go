@@ -23,11 +23,10 @@ func Unknowns(tables []rules.Table) string {
 	}
 	reached := chainsOf(tables, func(c rules.Chain) bool { return c.Base != nil })
 	var others []*rules.Chain
-	for i := range tables {
-		for j := range tables[i].Chains {
-			if c := &tables[i].Chains[j]; !slices.Contains(reached, c) {
-				others = append(others, c)
-			}
+	rs := rules.Ruleset{Tables: tables}
+	for _, c := range rs.AllChains() {
+		if !slices.Contains(reached, c) {
+			others = append(others, c)
 		}
 	}
 	writeUnknowns(text, "not reached", others)
