@@ -15,9 +15,11 @@ func (s *space) socketFound(m rules.MatchSocket, v *view) set {
 			key: senderKey, text: "whether the socket that sends the packet is transparent",
 		}))
 	}
-	return s.lookedUp(variable{
-		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
-	}, v)
+	text := "whether the host has a transparent socket for the packet"
+	if m.Kind != "" {
+		text += " (" + m.Kind + ")"
+	}
+	return s.lookedUp(variable{key: socketKey + m.Kind, text: text}, v)
 }
 
 // mayHaveSocket returns the packets that a socket may have sent, including a closed one.

@@ -140,6 +140,26 @@ func TestListenersAreIndependent(t *testing.T) {
 	}
 }
 
+// TestKindsOfSocketsInClasses verifies that the conditions of a class name the kind of a socket
+// match: xtables may find a socket that nft does not find.
+func TestKindsOfSocketsInClasses(t *testing.T) {
+	left := ruleset(mangleIn(when(rules.Accept, rules.MatchSocket{Kind: rules.NFTSocket}),
+		when(rules.Drop, rules.MatchSocket{})))
+	r := decide(left, ruleset())
+	if len(r.Classes) == 0 {
+		t.Fatal("no classes, want packets with a socket that only xtables finds")
+	}
+	for _, c := range r.Classes {
+		seen := map[string]bool{}
+		for _, condition := range c.Packets {
+			if seen[condition.Field] {
+				t.Errorf("%s: several conditions with the field %q", describe(c), condition.Field)
+			}
+			seen[condition.Field] = true
+		}
+	}
+}
+
 // TestCgroupOfTheReceiver verifies that a decision does not assume that nft compares only the
 // cgroup of the sender. At prerouting nft looks up the socket that receives the packet.
 func TestCgroupOfTheReceiver(t *testing.T) {
