@@ -50,7 +50,7 @@ func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error
 	}
 	fmt.Fprintf(p.Stderr, "DEL continues although it was rejected: %v\n", refusal)
 	var err error
-	if args.StdinData, err = input.wait(stdinTimeout); err != nil {
+	if args.StdinData, err = input.wait(); err != nil {
 		fmt.Fprintf(p.Stderr, "DEL continues without its configuration: %v\n", err)
 	}
 	_ = p.withoutPanics(p.Del)(args)

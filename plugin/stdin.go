@@ -45,16 +45,14 @@ func teeStdin() *stdinTee {
 	return t
 }
 
-// wait returns the input. It returns an error if the input has not ended after the timeout, is
+// wait returns the input. It returns an error if the input has not ended after stdinTimeout, is
 // longer than maxStdin or cannot be read.
-func (t *stdinTee) wait(timeout time.Duration) ([]byte, error) {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+func (t *stdinTee) wait() ([]byte, error) {
 	select {
 	case <-t.done:
 		return t.data, t.err
-	case <-timer.C:
-		return nil, fmt.Errorf("standard input has not ended after %v", timeout)
+	case <-time.After(stdinTimeout):
+		return nil, fmt.Errorf("standard input has not ended after %v", stdinTimeout)
 	}
 }
 

@@ -69,11 +69,11 @@ func New(o Options) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
-// REST returns a client for the resources of a group and version under a path such as "/api". It
-// shares the connections of c.
-func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient, error) {
+// REST returns a client for the resources of a version of the core group. It shares the connections
+// of c.
+func (c *Client) REST(content rest.ContentConfig) (*rest.RESTClient, error) {
 	config := rest.CopyConfig(c.config)
-	config.APIPath, config.ContentConfig = path, content
+	config.APIPath, config.ContentConfig = "/api", content
 	client, err := rest.RESTClientForConfigAndClient(config, c.http)
 	if err != nil {
 		return nil, fmt.Errorf("create a client of the API server: %w", err)

@@ -111,7 +111,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	if code, err := get(t, c); code != http.StatusTemporaryRedirect || err != nil {
 		t.Errorf("status code %d, error %v; want the redirect", code, err)
 	}
-	client, err := c.REST("/api", rest.ContentConfig{
+	client, err := c.REST(rest.ContentConfig{
 		GroupVersion:         &schema.GroupVersion{Version: "v1"},
 		NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
 	})

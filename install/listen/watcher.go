@@ -47,20 +47,17 @@ func (w *socketWatcher) wait(ctx context.Context, inPlace bool) bool {
 		// Changes are ignored, because failed attempts also change the directory.
 		changed, interval = nil, checkInterval
 	}
-	timer := time.NewTimer(interval)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(interval):
 		return true
 	case <-changed:
 	}
-	timer.Reset(minCheckInterval)
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(minCheckInterval):
 		return true
 	}
 }

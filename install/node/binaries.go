@@ -198,9 +198,6 @@ func (n *Node) writeNoop(s Settings, j *journal.Journal, plugin string, status *
 	if changed {
 		status.Changes = append(status.Changes, filepath.Join(s.CNIBinDir, plugin))
 	}
-	if err == nil {
-		status.Noops = append(status.Noops, plugin)
-	}
 	return err
 }
 

@@ -35,9 +35,6 @@ type Status struct {
 	Remount bool
 	// ConflictingWriters contains the current conflicting writers.
 	ConflictingWriters []ConflictingWriter
-	// Noops contains the types of replaced plugins whose executable is the no-op executable,
-	// because their own executable is missing and sandboxes still need it.
-	Noops []string
 	// Changes contains the paths of the files that the reconciliation changed.
 	Changes []string
 	// Totals contains counters since the start of the process.

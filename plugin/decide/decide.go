@@ -109,12 +109,14 @@ func Decide(in Input, s *Settings) Decision {
 			return d
 		}
 	}
-	switch s.selects(in.Pod, in.Namespace) {
-	case notSelected:
-		return skip(NotSelected,
-			"no selector of the configuration matches the labels of the pod and its namespace")
-	case selectionNeedsNamespace:
-		return namespaceUnknown
+	if len(s.Selectors) > 0 {
+		switch matchSelectors(s.Selectors, in.Pod, in.Namespace) {
+		case notSelected:
+			return skip(NotSelected,
+				"no selector of the configuration matches the labels of the pod and its namespace")
+		case selectionNeedsNamespace:
+			return namespaceUnknown
+		}
 	}
 	return Decision{
 		Redirect, MeshPod,

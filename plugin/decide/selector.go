@@ -140,14 +140,6 @@ const (
 	selectionNeedsNamespace // the pod's labels match; the namespace's labels are not known
 )
 
-// selects matches the pod against s.Selectors. Without selectors, every pod matches.
-func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
-	if len(s.Selectors) == 0 {
-		return selected
-	}
-	return matchSelectors(s.Selectors, pod, namespace)
-}
-
 // matchSelectors returns selected if at least one of the selectors matches the pod, and otherwise
 // selectionNeedsNamespace if one may match, depending on the labels of the namespace.
 func matchSelectors(selectors []Selector, pod *Pod, namespace *Namespace) selection {

@@ -68,7 +68,7 @@ func New(o Options) (*Cache, error) {
 	if o.NodeName == "" {
 		return nil, errors.New("pod cache: the node has no name")
 	}
-	client, err := o.Client.REST("/api", rest.ContentConfig{
+	client, err := o.Client.REST(rest.ContentConfig{
 		GroupVersion: &group, NegotiatedSerializer: codecs().WithoutConversion(),
 		AcceptContentTypes: "application/json", ContentType: "application/json",
 	})
