@@ -232,6 +232,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		"CopyHasConnection":             true, // TestMulticastCopyHasConnection
 		"KernelSocketHasNoOwner":        true, // TestOwnerMatchesOfKernelSockets
 		"NATNeedsConntrack":             true, // TestNATChainsNeedConntrack
+		"TProxyPrefersEstablished":      true, // TestTProxyPrefersEstablishedSockets
 		"NATSetsStatus":                 true, // TestRulesChangeOnlyDependentValues of package nft
 		"TProxyNeedsLocalRoute":         true, // TestDelivers of package route
 	}

@@ -49,9 +49,9 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 				with, without := e.split(f, e.hasListener(tproxyTargetOf(a), &view))
 				e.recordStop(eventIndex, []flow{without}, action)
 				e.applyVerdict(rules.Drop, []flow{without})
-				with.tproxy = tproxyTargetOf(a)
 				with.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
-				e.add(&e.summary.accepted, with)
+				precedesNAT, with := e.assignListener(with, tproxyTargetOf(a), &view)
+				e.add(&e.summary.accepted, precedesNAT, with)
 			}
 			return
 		case rules.Unknown:

@@ -22,8 +22,9 @@ func (e *evaluator) evaluateChange(
 			with, without := e.split(f, e.hasListener(tproxyTargetOf(a), &view))
 			e.add(e.next, without)
 			e.recordStop(eventIndex, []flow{without}, action)
-			f = with
-			f.tproxy = tproxyTargetOf(a)
+			var precedesNAT flow
+			precedesNAT, f = e.assignListener(with, tproxyTargetOf(a), &view)
+			e.add(&continuing, precedesNAT)
 		case rules.SetMark:
 			f.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
 		case rules.SaveMark:

@@ -164,6 +164,7 @@ func (s *space) equalOutcome(w *walk, l, r *flow) set {
 	p.snatAction, q.snatAction, p.snat, q.snat = "", "", netip.Addr{}, netip.Addr{}
 	p.tproxy.port, q.tproxy.port = 0, 0
 	p.headers, q.headers = "", ""
+	p.precedesNAT, q.precedesNAT = false, false
 	packets := all
 	if !p.tracking.isTemplate() && !q.tracking.isTemplate() && p.tracking != q.tracking {
 		// Notrack has no effect on a packet that entered untracked.
@@ -177,6 +178,7 @@ func (s *space) equalOutcome(w *walk, l, r *flow) set {
 			s.and(s.sameDestination(l.target, r.target),
 				s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})))
 		packets = s.and(packets, s.sameSource(&l.progress, &r.progress))
+		packets = s.and(packets, s.sameSocket(&l.progress, &r.progress))
 		packets = s.and(packets, s.sameHeaders(l.headers, r.headers))
 	}
 	return s.minus(packets, w.marksDiffer(l, r))

@@ -70,3 +70,28 @@ func (e *evaluator) hasListener(t tproxyTarget, view *view) set {
 	}
 	return e.minus(found, missing)
 }
+
+// assignListener assigns a listener to the packets. precedesNAT contains the packets whose
+// destination NAT will translate like that of earlier packets of the connection.
+func (e *evaluator) assignListener(f flow, t tproxyTarget, v *view) (precedesNAT, others flow) {
+	f.tproxy, f.precedesNAT = t, false
+	if !e.hasNATChain || v.translated {
+		return flow{}, f
+	}
+	precedesNAT, others = e.split(f, e.retranslated())
+	precedesNAT.precedesNAT = true
+	return precedesNAT, others
+}
+
+// sameSocket returns the packets to which tproxy assigns the same socket on both sides
+// (TProxyPrefersEstablished), if both sides assign the same listener to their first packet.
+func (s *space) sameSocket(l, r *progress) set {
+	if l.precedesNAT == r.precedesNAT {
+		return all
+	}
+	return s.variable(variable{
+		key: "socket of tproxy before NAT", kind: unknownBit,
+		text: "whether tproxy assigns the same socket before and after the translation of the " +
+			"packet's destination",
+	})
+}

@@ -29,6 +29,44 @@ func TestSocketsBeforeConntrack(t *testing.T) {
 	}
 }
 
+// TestListenerBeforeTranslation verifies that a decision does not assume that tproxy assigns the
+// same socket before and after NAT has translated the destination of later packets: it prefers the
+// socket of an established connection with the packet's addresses.
+func TestListenerBeforeTranslation(t *testing.T) {
+	for _, row := range []struct {
+		name        string
+		left, right int // the priorities of tproxy
+		withoutNAT  bool
+		want        diff.Verdict
+	}{
+		{"before and after NAT", -150, -90, false, diff.Undecidable},
+		{"before and after the place of NAT", -150, -90, true, diff.Equivalent},
+		{"twice before NAT", -160, -150, false, diff.Equivalent},
+		{"twice after NAT", -90, -80, false, diff.Equivalent},
+	} {
+		for name, rule := range map[string]rules.Rule{
+			"nft": {Matches: []rules.Match{tcp}, Actions: []rules.Action{rules.TProxy{Port: 15001}}},
+			"xtables": {
+				XTables: true, Matches: []rules.Match{tcp},
+				Actions: []rules.Action{rules.TProxyDrop{Port: 15001}},
+			},
+		} {
+			at := func(priority int) rules.Ruleset {
+				chains := []rules.Chain{base(rules.Filter, rules.Prerouting, priority, rule)}
+				if !row.withoutNAT {
+					chains = append(chains, base(rules.NAT, rules.Prerouting, -100,
+						when(redirect(15001), tcp)))
+				}
+				return ruleset(chains...)
+			}
+			r := decide(at(row.left), at(row.right))
+			if got := r.StrictVerdict(); got != row.want {
+				t.Errorf("%s, %s: verdict %s, want %s", row.name, name, got, row.want)
+			}
+		}
+	}
+}
+
 // TestListenersAreIndependent verifies that a decision does not assume that either all listeners of
 // tproxy rules exist or none.
 func TestListenersAreIndependent(t *testing.T) {

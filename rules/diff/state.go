@@ -11,7 +11,10 @@ import (
 // are evaluated together.
 type progress struct {
 	visibleProgress
-	zone uint16
+	// precedesNAT reports that tproxy assigned the socket to later packets of a connection before
+	// NAT translated their destination (TProxyPrefersEstablished).
+	precedesNAT bool
+	zone        uint16
 	// helper is the conntrack helper of a connection that the packet begins.
 	helper string
 	// headers is a digest of the changes of header fields that the model does not represent, in
@@ -198,5 +201,8 @@ func (p progress) final() progress {
 	}
 	p.mapped, p.toLoopback, p.leavesLoopback = false, false, false
 	p.retracked, p.retrackZone = false, 0
+	if p.tracking == untracked {
+		p.precedesNAT = false // NAT does not translate the packets
+	}
 	return p
 }
