@@ -39,7 +39,7 @@
 // A pod is reconciled when it or its namespace changes, and every half minute. It is enrolled if it
 // should be in ambient mode and is not enrolled, for example because its namespace was labeled. It
 // leaves if it should not be in ambient mode. A change to its annotations changes its rules.
-// Package sandbox finds the pod's network namespace, also after a restart of the agent. Only the
+// Package sandbox finds the pod's network namespace, even after a restart of the agent. Only the
 // rules in the kernel and ztunnel's acknowledgement prove that a pod is enrolled; the annotation
 // does not.
 //

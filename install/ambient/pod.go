@@ -40,7 +40,7 @@ type pod struct {
 	// isUnlisted is set from the pod's ADD until the cache reports the pod. While it is set, the
 	// pod may exist although the cache does not contain it. Node.mu protects it.
 	isUnlisted bool
-	// lock protects the other fields. It is held while the pod is reconciled or enrolled, also
+	// lock protects the other fields. It is held while the pod is reconciled or enrolled, even
 	// while ztunnel does not reply. It is a semaphore, because acquiring it must respect a
 	// deadline.
 	lock *semaphore.Weighted
@@ -108,16 +108,16 @@ func (n *Node) lockForADD(ctx context.Context, ref source.Ref) (*pod, error) {
 		if err := p.lock.Acquire(ctx, 1); err != nil {
 			return nil, err
 		}
-		if n.isKnown(p, item.UID != ref.UID) {
+		if n.markIfKnown(p, item.UID != ref.UID) {
 			return p, nil
 		}
 		p.lock.Release(1) // meanwhile the pod has left ambient mode
 	}
 }
 
-// isKnown reports whether a pod is in n.pods. If so, and unlisted is set, it marks the pod as
-// unlisted.
-func (n *Node) isKnown(p *pod, unlisted bool) bool {
+// markIfKnown reports whether a pod is in n.pods. If it is, and unlisted is set, markIfKnown marks
+// it as unlisted.
+func (n *Node) markIfKnown(p *pod, unlisted bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.pods[p.ref.UID] != p {
@@ -185,8 +185,8 @@ func (p *pod) setNS(ns *netns.NS) {
 	p.ns, p.enrolled, p.awaitsZtunnel, p.backend, p.repaired = ns, false, false, "", nil
 }
 
-// startOnce sets begin to the present time if it is zero, and returns the time since begin.
-func startOnce(begin *time.Time) time.Duration {
+// timeSince sets begin to the present time if it is zero, and returns the time since begin.
+func timeSince(begin *time.Time) time.Duration {
 	if begin.IsZero() {
 		*begin = time.Now()
 	}

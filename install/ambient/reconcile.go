@@ -72,7 +72,7 @@ func (n *Node) reconcile(
 	}
 	switch {
 	case isDisconnected:
-		if startOnce(&p.disconnectedSince) >= n.ZtunnelTime {
+		if timeSince(&p.disconnectedSince) >= n.ZtunnelTime {
 			n.report(runCtx, p, err)
 		}
 	case err == nil || p.missingSince.IsZero():
@@ -124,7 +124,7 @@ func (n *Node) enrollRunning(
 		if len(addresses) == 0 {
 			return 0, nil
 		}
-		startOnce(&p.missingSince)
+		timeSince(&p.missingSince)
 		return 0, source.WithKind(agent.KindRules,
 			errors.Join(errors.New("its network namespace is not found"), missing))
 	case found != nil && (p.ns == nil || p.ns.ID() != found.ID):
@@ -139,7 +139,7 @@ func (n *Node) enrollRunning(
 		// If the runtime replaces the sandbox, the status has the addresses of the earlier one
 		// until ADD has ended.
 		if found.Source == sandbox.Proc && !hasAny(ns, addresses) &&
-			startOnce(&p.missingSince) < n.SandboxTime {
+			timeSince(&p.missingSince) < n.SandboxTime {
 			return startDelay, ns.Close()
 		}
 		if n.IsHost(ns.ID()) {
@@ -235,7 +235,7 @@ func (n *Node) leaveUnwanted(
 		switch sb, _ := n.sandboxOf(ctx, object); {
 		case sb != nil:
 			if err := n.openUnwanted(ctx, p, sb, object); err != nil {
-				return 0, n.cannotLeave(p, err)
+				return 0, n.recordLeaveError(p, err)
 			}
 		case !object.Spec.HostNetwork:
 			// The pod's rules are removed when a later reconciliation finds its network namespace.
@@ -243,7 +243,7 @@ func (n *Node) leaveUnwanted(
 		}
 	}
 	if err := n.leave(ctx, p, ended); err != nil {
-		return 0, n.cannotLeave(p, err)
+		return 0, n.recordLeaveError(p, err)
 	}
 	p.shouldAnnotate, p.annotation = true, ""
 	if err := n.annotate(ctx, p, item, object); err != nil {
@@ -254,8 +254,8 @@ func (n *Node) leaveUnwanted(
 	return 0, nil
 }
 
-// cannotLeave reports that a pod cannot leave ambient mode now, and returns err.
-func (n *Node) cannotLeave(p *pod, err error) error {
+// recordLeaveError records and logs why a pod cannot leave ambient mode now, and returns err.
+func (n *Node) recordLeaveError(p *pod, err error) error {
 	p.err = err
 	n.Log.Warn("a pod cannot leave ambient mode yet", podField(p.ref), zap.Error(err))
 	return err

@@ -94,7 +94,7 @@ func open(found map[string]sandbox.Sandbox, uid string) *netns.NS {
 
 // nodePods are the pods of a node that have not ended.
 type nodePods struct {
-	// inAmbient contains the pods that should be in ambient mode, also if their parameters are
+	// inAmbient contains the pods that should be in ambient mode, even if their parameters are
 	// invalid. It also contains the pods of unknown mode whose annotation says that they are
 	// enrolled.
 	inAmbient []*decide.Pod
@@ -141,7 +141,7 @@ func (n *Node) podsByMode(ctx context.Context, limit time.Duration) (pods nodePo
 	return pods
 }
 
-// namespacesOnce returns a function that requests each namespace only once, also after an error.
+// namespacesOnce returns a function that requests each namespace only once, even after an error.
 func (n *Node) namespacesOnce(ctx context.Context) func(name string) (*decide.Namespace, error) {
 	type result struct {
 		namespace *decide.Namespace

@@ -115,7 +115,7 @@ func (n *Node) install(
 	}
 	p.ambient, p.backend = a, applied.Backend
 	if len(found.Differences) > 0 && !applied.Moved {
-		p.repaired = storable(found)
+		p.repaired = storableCopy(found)
 	}
 	return applied, nil
 }
@@ -127,10 +127,10 @@ const (
 	maxStoredText        = 1 << 10
 )
 
-// storable returns a comparison without the rules that it has read, and with a limited number of
-// differences. A process of the pod determines their number and size, and an agent that starts may
-// store the differences of many pods.
-func storable(found compat.Comparison) *compat.Comparison {
+// storableCopy returns a copy of a comparison without the rules that it has read, and with a
+// limited number of differences. A process of the pod determines their number and size, and an
+// agent that starts may store the differences of many pods.
+func storableCopy(found compat.Comparison) *compat.Comparison {
 	found.Snapshot, found.Packets = compat.Snapshot{}, nil
 	found.Differences = slices.Clone(found.Differences[:min(len(found.Differences),
 		maxStoredDifferences)])

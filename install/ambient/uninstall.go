@@ -31,7 +31,7 @@ const UninstallTime = searchTime + leaveTime + annotationTime
 var errUninstalled = source.WithKind(source.Unavailable,
 	errors.New("the agent is being uninstalled"))
 
-// Uninstall makes all pods of the node leave ambient mode, also pods that an earlier agent has
+// Uninstall makes all pods of the node leave ambient mode, including pods that an earlier agent has
 // enrolled. It is for a node that gets no other agent: afterwards, Add fails. Run must have ended.
 // If a pod cannot leave, Uninstall continues with the others; the error names all such pods. A pod
 // that istio-cni has taken over only loses the rules of Sluice: it stays in ambient mode, and

@@ -74,7 +74,7 @@ func (a *Auditor) audit(ctx context.Context, uid string) {
 	a.mu.Unlock()
 
 	if r.pending.rules {
-		p.foreignEffect.isCurrent = false // also if this audit does not evaluate the rules
+		p.foreignEffect.isCurrent = false // even if this audit does not evaluate the rules
 	}
 	r.run(ctx)
 

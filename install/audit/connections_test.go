@@ -90,7 +90,7 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 }
 
 // TestConnectionsThatWereNotExaminedAreReported checks that the event and the metric of a repair
-// report connections beyond the limits of an examination, also if no other connection is reported.
+// report connections beyond the limits of an examination, even if no other connection is reported.
 func TestConnectionsThatWereNotExaminedAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace

@@ -148,9 +148,9 @@ func (a *Auditor) measureCounters() {
 	a.Metrics.Replace(metrics.RulePackets("", "", rules.NoRole).Name(), values)
 }
 
-// withoutReplaced returns the pods except orphaned ones whose name another pod has: two pods cannot
-// have the same series. A pod that was omitted once is always omitted, so that a series does not
-// continue with the counters of an earlier pod. The caller holds the auditor's lock.
+// withoutReplaced returns the pods, except an orphaned pod if another pod has its name, because two
+// pods cannot have the same series. A pod that was omitted once is always omitted, so that a series
+// does not continue with the counters of an earlier pod. The caller holds the auditor's lock.
 func withoutReplaced(pods []*pod) []*pod {
 	latest := map[string]*pod{} // by name
 	for _, p := range pods {

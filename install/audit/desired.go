@@ -249,8 +249,8 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 // isStatic reports whether the pod is a mirror pod, whose static pod has another UID.
 func (r *auditRun) isStatic() bool { return r.desired.sandboxPod.UID != r.uid }
 
-// recreation returns the instruction for creating the pod again.
-func (r *auditRun) recreation() string {
+// recreationInstruction returns the instruction for creating the pod again.
+func (r *auditRun) recreationInstruction() string {
 	if r.isStatic() {
 		return "move the pod's manifest out of the kubelet's directory and back"
 	}

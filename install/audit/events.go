@@ -87,8 +87,8 @@ const (
 	maxEventAge = time.Hour
 )
 
-// An eventQueue delivers events one after the other in a goroutine of its own, so that callers do
-// not wait for the API server. Events that could not be delivered yet are moved to the end.
+// An eventQueue delivers events one after the other in its own goroutine, so that callers do not
+// wait for the API server. Events that could not be delivered yet are moved to the end.
 type eventQueue struct {
 	send  func(context.Context, cluster.Event) error
 	log   *zap.Logger

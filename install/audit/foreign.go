@@ -178,7 +178,7 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 		r.state = Drifted
 		r.recordEvent(reasonBypassed, fmt.Sprintf("%s, but they do not capture IPv6, because the pod had no "+
 			"IPv6 address when they were made: IPv6 traffic of %s bypasses the proxy; %s",
-			situation, addresses[i], r.recreation()))
+			situation, addresses[i], r.recreationInstruction()))
 	}
 }
 

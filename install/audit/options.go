@@ -51,8 +51,8 @@ type Options struct {
 	Counters CounterMetrics
 	// TopPods limits the series of [PodCounters] to the pods with the most packets.
 	TopPods int
-	// Bypass records when the node's CNI chain contained the plugin. The auditor reports to it the
-	// pods that nevertheless started without the plugin.
+	// Bypass records when the node's CNI chain contained the plugin. The auditor reports pods to it
+	// that started without the plugin.
 	Bypass *bypass.Detector
 
 	Pods    podcache.Reader

@@ -46,8 +46,9 @@ type pod struct {
 	replaced bool
 	// audited is the time of the last audit that set hasCompared.
 	audited time.Time
-	// startUnknownSince is the time from which on it is unknown whether the runtime called the
-	// plugin for the pod's sandbox. It is zero if this is known, or if the pod needs no plugin.
+	// startUnknownSince is set while it is unknown whether the runtime called the plugin for the
+	// pod's sandbox, to the time when this became unknown. It is zero if this is known, or if the
+	// pod needs no plugin.
 	startUnknownSince time.Time
 	sandbox           *sandbox.Sandbox // nil if unknown
 	lookup            sandbox.Missing  // result of the last search for the sandbox if it was not found

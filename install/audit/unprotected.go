@@ -86,7 +86,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 	}
 	if !r.Policy.InPlace || !r.Policy.Selects(pod) {
 		r.recordEvent(reasonNotRedirected, r.cause()+"; the pod has no redirection: "+
-			r.recreation()+", or let the agent repair it (repair.repairPods)")
+			r.recreationInstruction()+", or let the agent repair it (repair.repairPods)")
 		r.applyPolicy(ctx, time.Time{})
 		return
 	}
@@ -162,7 +162,7 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 		if err != nil {
 			reason = err.Error()
 		}
-		r.recordEvent(reasonRepairFailed, r.cause()+"; "+r.recreation()+
+		r.recordEvent(reasonRepairFailed, r.cause()+"; "+r.recreationInstruction()+
 			", because the rules cannot be applied: "+reason)
 		r.applyPolicy(ctx, time.Time{})
 		return

@@ -55,7 +55,7 @@ func (d *Detector) Explain(uid string, created time.Time) Cause {
 	defer d.mu.Unlock()
 	if d.clock.isAmbiguous(created) {
 		return Cause{Unknown, "the plugin was not called for the pod, and the creation time of its " +
-			"sandbox (" + stamp(created) + ") is ambiguous, because the node's clock was set back"}
+			"sandbox (" + formatTime(created) + ") is ambiguous, because the node's clock was set back"}
 	}
 	return d.history.explain(created)
 }
@@ -63,7 +63,7 @@ func (d *Detector) Explain(uid string, created time.Time) Cause {
 // explain returns the reason why a pod has no ADD, from the known and unambiguous creation time of
 // its sandbox.
 func (h *chainHistory) explain(created time.Time) Cause {
-	text := "the pod's sandbox was created at " + stamp(created)
+	text := "the pod's sandbox was created at " + formatTime(created)
 	last, complete := h.periodAt(created)
 	switch {
 	case len(h.periods) == 0:
@@ -71,18 +71,18 @@ func (h *chainHistory) explain(created time.Time) Cause {
 			", and the agent has not found the plugin in the node's CNI chain yet"}
 	case created.Before(h.periods[0].from) && h.dropped:
 		return Cause{Unknown, text + ", and the agent has kept the states of the node's CNI chain " +
-			"only since " + stamp(h.periods[0].from)}
+			"only since " + formatTime(h.periods[0].from)}
 	case created.Before(h.periods[0].from):
 		return Cause{Early, text + ", before the agent found the plugin in the node's CNI chain " +
-			"at " + stamp(h.periods[0].from)}
+			"at " + formatTime(h.periods[0].from)}
 	case complete && created.Sub(last.from) < reloadTime:
 		return Cause{Early, fmt.Sprintf(
 			"%s, just after the plugin was added to the node's CNI chain (%s)", text,
-			stamp(last.from))}
+			formatTime(last.from))}
 	case complete:
 		return Cause{Bypassed, fmt.Sprintf(
 			"the runtime created the pod's sandbox at %s without calling the plugin, although the "+
-				"node's CNI chain had been complete since %s", stamp(created), stamp(last.from))}
+				"node's CNI chain had been complete since %s", formatTime(created), formatTime(last.from))}
 	}
 	gap := h.describeGap(last)
 	switch last.end {
@@ -97,10 +97,10 @@ func (h *chainHistory) explain(created time.Time) Cause {
 
 // describeGap describes the time after a period, when the chain was not known to be complete.
 func (h *chainHistory) describeGap(before period) string {
-	text := "it was last complete at " + stamp(before.to)
+	text := "it was last complete at " + formatTime(before.to)
 	for _, p := range h.periods {
 		if p.from.After(before.to) {
-			return text + ", and again at " + stamp(p.from)
+			return text + ", and again at " + formatTime(p.from)
 		}
 	}
 	if before.problem != "" {

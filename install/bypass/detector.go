@@ -77,10 +77,10 @@ func (b Bypass) String() string {
 		"(number of such pods: %d); the runtime reads another directory, or has not reloaded the "+
 		"configuration: restart the container runtime, and check its cni conf_dir; "+
 		"the problem is solved once the plugin is called for a pod",
-		b.Pod, stamp(b.Created), stamp(b.Since), b.Pods)
+		b.Pod, formatTime(b.Created), formatTime(b.Since), b.Pods)
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // New returns a detector. If the state of an earlier agent cannot be read, it returns an error and
 // a detector without that state.
@@ -181,7 +181,7 @@ func (d *Detector) Current() (Bypass, bool) {
 }
 
 // NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether it
-// is a new one: a sandbox is recorded once, also if the bypass has ended since. Pods may be
+// is a new one: a sandbox is recorded only once, even if the bypass has ended since. Pods may be
 // recorded in any order. If the bypass cannot be stored for the next agent, NoteBypass returns an
 // error.
 func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {

@@ -69,7 +69,7 @@ func (s *search) searchCandidates(source Source, all *candidates) {
 	}
 }
 
-// addFound adds a found sandbox, also to the cache.
+// addFound adds a found sandbox to the result and to the cache.
 func (s *search) addFound(f Sandbox) {
 	f.Created = s.creationTime(f.Path)
 	delete(s.wanted, f.Pod)

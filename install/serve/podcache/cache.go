@@ -167,7 +167,7 @@ func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 	}
 	if err == nil && len(pod) <= maxCachedBytes {
 		c.pods.keepFetched(n, &cachedObject{
-			uid: object.Metadata.UID, hash: short(object.ConfigHash()), json: pod,
+			uid: object.Metadata.UID, hash: limitLength(object.ConfigHash()), json: pod,
 		})
 	}
 	return pod, true, err
@@ -189,7 +189,7 @@ func (c *Cache) Keep(pod []byte) error {
 		return nil
 	}
 	c.pods.keepFetched(n, &cachedObject{
-		uid: m.UID, hash: short(object.ConfigHash()), json: bytes.Clone(pod),
+		uid: m.UID, hash: limitLength(object.ConfigHash()), json: bytes.Clone(pod),
 	})
 	return nil
 }

@@ -79,7 +79,7 @@ func TestALongHashIsNotCached(t *testing.T) {
 func TestAWatchAfterASilentOneIsEstablishedByItsFirstEvent(t *testing.T) {
 	s := store{changed: func(name) {}}
 	s.watchStarted(true)
-	if !s.isListMissing() {
+	if !s.recordMissingList() {
 		t.Fatal("the list is not missing before Replace")
 	}
 	s.setWatchError(errListMissing)
@@ -92,7 +92,7 @@ func TestAWatchAfterASilentOneIsEstablishedByItsFirstEvent(t *testing.T) {
 		t.Errorf("before the first event: %+v; want synced, not current, error %v", w, errListMissing)
 	}
 	s.UpdateResourceVersion("2")
-	if w := s.watchState(); !w.current || w.err != nil || s.isListMissing() {
+	if w := s.watchState(); !w.current || w.err != nil || s.recordMissingList() {
 		t.Errorf("after the first event: %+v; want current without an error", w)
 	}
 }

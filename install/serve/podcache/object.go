@@ -56,7 +56,7 @@ func trim(obj any) (any, error) {
 	}
 	identity := decide.Pod{Metadata: decide.Metadata{Annotations: o.Annotations}}
 	cached := &cachedObject{
-		uid: string(o.UID), hash: short(identity.ConfigHash()), version: o.ResourceVersion,
+		uid: string(o.UID), hash: limitLength(identity.ConfigHash()), version: o.ResourceVersion,
 	}
 	if o.Namespace != "" {
 		cached.status = statusOf(o)
@@ -73,9 +73,9 @@ func trim(obj any) (any, error) {
 // maxNameLength is the maximum length of a name in Kubernetes.
 const maxNameLength = 253
 
-// short returns the text, or an empty string if it is longer than maxNameLength and therefore
+// limitLength returns the text, or an empty string if it is longer than maxNameLength and therefore
 // invalid.
-func short(text string) string {
+func limitLength(text string) string {
 	if len(text) > maxNameLength {
 		return ""
 	}

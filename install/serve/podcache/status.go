@@ -53,14 +53,14 @@ func statusOf(o *object) PodStatus {
 	}
 	_ = unmarshal(o.Status, &status)
 	result := PodStatus{
-		Deleted: o.DeletionTimestamp != nil, Phase: short(status.Phase),
-		RestartPolicy: short(spec.RestartPolicy),
-		SchedulerName: short(spec.SchedulerName), ServiceAccount: short(spec.ServiceAccountName),
+		Deleted: o.DeletionTimestamp != nil, Phase: limitLength(status.Phase),
+		RestartPolicy: limitLength(spec.RestartPolicy),
+		SchedulerName: limitLength(spec.SchedulerName), ServiceAccount: limitLength(spec.ServiceAccountName),
 	}
 	remaining := maxMessagesBytes
 	for _, s := range status.InitContainerStatuses {
 		c := InitContainer{
-			Name:      short(s.Name),
+			Name:      limitLength(s.Name),
 			Succeeded: s.State.Terminated != nil && s.State.Terminated.ExitCode == 0,
 		}
 		if t := s.LastState.Terminated; t != nil {

@@ -155,8 +155,8 @@ func (s *store) watchStarted(sendsList bool) {
 	}
 }
 
-// isListMissing reports whether the watch has not sent its list, and records this.
-func (s *store) isListMissing() bool {
+// recordMissingList reports whether the list of the watch is missing, and records this.
+func (s *store) recordMissingList() (isMissing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.isSilent = s.isSilent || s.receivesList

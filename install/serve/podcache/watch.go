@@ -49,7 +49,7 @@ var errListMissing = fmt.Errorf("the API server has accepted the watch, but has 
 	"within %v", listTimeout)
 
 // A boundedWatch is a watch that calls end when it is stopped. The reflector stops each watch that
-// ends, also after an error, before it starts the next one.
+// ends, even after an error, before it starts the next one.
 type boundedWatch struct {
 	watch.Interface
 	end func()
@@ -115,7 +115,7 @@ func (c *Cache) watch(
 			}
 			s.watchStarted(sendsList)
 			listTimer := time.AfterFunc(listTimeout, func() {
-				if s.isListMissing() {
+				if s.recordMissingList() {
 					listMissing.Store(true)
 					record(errListMissing)
 					cancel()
