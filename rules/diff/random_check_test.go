@@ -257,8 +257,6 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	case l.Same(r):
 		t.Fatalf("both outcomes of the witness %s of %v are %s, want different outcomes\n%s\n%s",
 			c.Witness, c.Packets, l, left, right)
-	case dependsOnRoute(c):
-		// A packet does not state the route; Explain assumes that the mark selects it.
 	case l != c.Outcome.Left.Outcome || r != c.Outcome.Right.Outcome:
 		t.Fatalf("the witness %s has the outcomes %s and %s, but its class says %s and %s",
 			c.Witness, l, r, c.Outcome.Left.Outcome, c.Outcome.Right.Outcome)
@@ -267,13 +265,6 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	case !c.Contains(c.Witness):
 		t.Fatalf("the witness %s is not in its class %v", c.Witness, c.Packets)
 	}
-}
-
-// dependsOnRoute reports whether the class depends on a route of the host.
-func dependsOnRoute(c diff.Class) bool {
-	return slices.ContainsFunc(c.Packets, func(c diff.Condition) bool {
-		return c.Field == "the host routes the destination by lo, whatever the mark"
-	})
 }
 
 // checkPacket verifies that a packet whose outcomes differ is in one class, and that a packet with
