@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 )
 
@@ -82,6 +83,21 @@ func oldVersion(data []byte) (version string) {
 		_ = json.Unmarshal(fields["cniVersion"], &version) // it may be missing
 	}
 	return version
+}
+
+// maxNameLength is the maximum length of a network's name. The name of libcni's file with the result
+// of an ADD consists of the name of the network, the ID of the sandbox (64 characters in containerd
+// and CRI-O) and the name of the interface (eth0), with hyphens, and has at most 255 bytes.
+const maxNameLength = 255 - len("-") - 64 - len("-eth0")
+
+// CheckName returns an error if libcni refuses every ADD because of the network's name. CRI-O uses
+// the name of the file if the name is empty.
+func (l *List) CheckName() error {
+	if utils.ValidateNetworkName(l.Name) == nil && len(l.Name) <= maxNameLength {
+		return nil
+	}
+	return fmt.Errorf("%.100q is not 1 to %d ASCII letters, digits, '_', '.' and '-', of which the "+
+		"first is a letter or digit", l.Name, maxNameLength)
 }
 
 // Types returns the types of the plugins in order.

@@ -1,12 +1,14 @@
 package chain_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/version"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/install/chain"
@@ -234,6 +236,55 @@ func TestSupportsChains(t *testing.T) {
 		text := `{"cniVersion":"` + version + `","name":"n","plugins":[{"type":"a"}]}`
 		if got := parse(t, text).SupportsChains(); got != want {
 			t.Errorf("version %q: %t, want %t", version, got, want)
+		}
+	}
+}
+
+// runtimeExec simulates a plugin that succeeds.
+type runtimeExec struct{ version.PluginDecoder }
+
+func (runtimeExec) ExecPlugin(context.Context, string, []byte, []string) ([]byte, error) {
+	return []byte(`{"cniVersion":"1.0.0"}`), nil
+}
+
+func (runtimeExec) FindInPath(plugin string, _ []string) (string, error) { return plugin, nil }
+
+// TestCheckName compares CheckName with an ADD of libcni in a sandbox whose ID has the length of the
+// IDs of containerd and CRI-O.
+func TestCheckName(t *testing.T) {
+	for name, want := range map[string]string{
+		"net": "", "k8s-pod-network": "", "9.A_b-": "", strings.Repeat("x", 185): "",
+		"":                       `"" is not`,
+		"a b":                    `"a b" is not`,
+		"..":                     `".." is not`,
+		"x/..":                   `"x/.." is not`,
+		"-x":                     `"-x" is not`,
+		"né":                     `"né" is not`,
+		"a\n":                    `"a\n" is not`,
+		strings.Repeat("x", 186): `xxx" is not`,
+		strings.Repeat("x", 300): `xxx" is not`,
+	} {
+		text, err := json.Marshal(map[string]any{
+			"cniVersion": "1.0.0", "name": name, "plugins": []any{map[string]any{"type": "a"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf, err := libcni.NetworkConfFromBytes(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime := libcni.NewCNIConfigWithCacheDir(nil, t.TempDir(), new(runtimeExec))
+		_, addErr := runtime.AddNetworkList(t.Context(), conf, &libcni.RuntimeConf{
+			ContainerID: strings.Repeat("c", 64), IfName: "eth0", NetNS: "/proc/self/ns/net",
+		})
+		if (addErr != nil) != (want != "") {
+			t.Errorf("name %.20q: error of libcni %v, want an error %t", name, addErr, want != "")
+		}
+		err = parse(t, string(text)).CheckName()
+		if want == "" && err != nil || want != "" && (err == nil ||
+			!strings.Contains(err.Error(), want+" 1 to 185 ASCII letters")) || err != nil && len(err.Error()) > 300 {
+			t.Errorf("name %.20q: error %v, want %q", name, err, want)
 		}
 	}
 }

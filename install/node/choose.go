@@ -40,7 +40,7 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 			p.CNIConfDir)
 		return choice, false
 	}
-	p.reportPluginDir(choice)
+	p.reportNetwork(choice)
 	if !choice.List.SupportsChains() {
 		p.report(NotChainable, true, "%s has cniVersion %q; plugin chains need 0.3.0 or later",
 			choice.Name, choice.List.CNIVersion)
@@ -56,10 +56,22 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	return choice, true
 }
 
-// reportPluginDir reports plugins that the configuration loads from a subdirectory, and a
-// subdirectory because of which runtimes reject the configuration. A single-plugin configuration
-// loads none, but is replaced with a list, which does.
-func (p *planner) reportPluginDir(choice chain.Choice) {
+// reportNetwork reports an invalid name of the network, plugins that the configuration loads from
+// the subdirectory with this name, and a subdirectory because of which runtimes reject the
+// configuration. A single-plugin configuration loads none, but is replaced with a list, which does.
+func (p *planner) reportNetwork(choice chain.Choice) {
+	if err := choice.List.CheckName(); err != nil {
+		effect := "no pod starts"
+		if choice.List.Name == "" {
+			effect = "with containerd no pod starts; CRI-O uses the name of the file"
+		}
+		p.report(InvalidConfiguration, choice.List.Name != "",
+			"%s has an invalid network name: %v; %s; correct the field \"name\"", choice.Name, err,
+			effect)
+		if choice.List.Name != "" {
+			return
+		}
+	}
 	if choice.List.OnlyInlined {
 		return
 	}

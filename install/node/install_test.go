@@ -256,6 +256,21 @@ func TestInstall(t *testing.T) {
 			after:   map[string]string{"10-a.conflist": "bridge sluice-cni"},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
+		"a name with which every ADD fails": {
+			before:  map[string]string{"10-a.conflist": networkList("x/.."), "20-b.conf": "null"},
+			after:   map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conf": "not valid"},
+			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
+		},
+		"a name that is too long": {
+			before:  map[string]string{"10-a.conflist": networkList(strings.Repeat("x", 300))},
+			after:   map[string]string{"10-a.conflist": "calico sluice-cni"},
+			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
+		},
+		"an empty name is allowed in CRI-O": {
+			before:  map[string]string{"10-a.conflist": networkList("")},
+			after:   map[string]string{"10-a.conflist": "calico sluice-cni"},
+			reasons: []node.Reason{node.InvalidConfiguration},
+		},
 		"the directory of plugins has no effect on a list that loads none": {
 			before: map[string]string{
 				"10-a.conflist": `{"cniVersion":"1.1.0","name":"net","loadOnlyInlinedPlugins":true,` +

@@ -279,6 +279,9 @@ func list(plugins ...string) string {
 		strings.Join(elements, ",\n") + "\n  ]\n}\n"
 }
 
+// networkList returns a list with Calico's plugin and the name.
+func networkList(name string) string { return strings.Replace(list("calico"), "net", name, 1) }
+
 // plainBridge is a single-plugin configuration. These tests call such configurations plain.
 const plainBridge = "{\n  \"cniVersion\": \"0.4.0\",\n  \"name\": \"lab\",\n  \"type\": \"bridge\"\n}\n"
 
