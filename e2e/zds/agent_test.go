@@ -53,7 +53,7 @@ type sluice struct {
 // is not.
 func startSluice(t testing.TB, orphan pod) agent {
 	s := sluice{filepath.Join(t.TempDir(), "run", "ztunnel.sock"), nil}
-	s.server = agentserver.New(zaptest.NewLogger(t), agentserver.Options{})
+	s.server = agentserver.New(zaptest.NewLogger(t), func(int) {})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.server.Serve(ctx, s.path) }()

@@ -142,7 +142,7 @@ func run(t *testing.T, ns *netns.NS, input, program string, args ...string) stri
 func (n *node) serve(o ztunnel.Options) {
 	n.t.Helper()
 	o.Socket = filepath.Join(n.t.TempDir(), "run", "ztunnel.sock")
-	n.server = agent.New(zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel)), agent.Options{})
+	n.server = agent.New(zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel)), func(int) {})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- n.server.Serve(ctx, o.Socket) }()
