@@ -18,10 +18,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Rules returns the installed rules of a pod for the audit. It returns nil if the node has installed
-// none, or if the pod's network namespace cannot be opened. The caller must call Release unless the
-// result is nil. TakeRepaired returns a limited number of differences, and must not be called after
-// Release.
+// Rules returns the installed rules of a pod for the audit. It returns nil if the node has
+// installed none, or if the pod's network namespace cannot be opened. The caller must call Release
+// unless the result is nil. TakeRepaired returns a limited number of differences, and must not be
+// called after Release.
 func (n *Node) Rules(uid string) *audit.AmbientPod {
 	p := n.pod(source.Ref{UID: uid}, false)
 	if p == nil {

@@ -41,11 +41,11 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// trim converts an object to its cached form. The cached form of an invalid or large object, or of a
-// pod that has ended, has no JSON: the cache then fetches the object for each request, and returns
-// an error if the object is invalid. A node may have thousands of pods that have ended, which are
-// not requested. trim itself returns no error for an invalid object, because client-go would log the
-// whole object.
+// trim converts an object to its cached form. The cached form of an invalid or large object, or of
+// a pod that has ended, has no JSON: the cache then fetches the object for each request, and
+// returns an error if the object is invalid. A node may have thousands of pods that have ended, and
+// they are not requested. trim itself returns no error for an invalid object, because client-go
+// would log the whole object.
 func trim(obj any) (any, error) {
 	o, ok := obj.(*object)
 	if !ok {
