@@ -90,7 +90,7 @@ type testEnv struct {
 func newTestEnv(t *testing.T) *testEnv {
 	env := &testEnv{Pair: netnstest.NewPair(t), t: t}
 	socket := filepath.Join(t.TempDir(), "run", "ztunnel.sock")
-	env.server = agent.New(zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), agent.Options{})
+	env.server = agent.New(zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), func(int) {})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- env.server.Serve(ctx, socket) }()
