@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -40,7 +42,9 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				ready := time.Now()
 				web := meshPod("web")
 				var s *fakeNamespace
+				var lines *observer.ObservedLogs
 				env := startTestEnv(t, nil, func(env *testEnv) {
+					lines = recordLog(env)
 					env.completeChain(ready)
 					env.created = ready.Add(row.created)
 					if row.reported {
@@ -54,6 +58,11 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				}
 				if len(env.events) != 1 || !strings.Contains(env.events[0].Message, row.words) {
 					t.Errorf("events %v, want one with %q", env.events, row.words)
+				}
+				// The message is the same for all causes. The reason in the line contains the cause.
+				if log := lines.FilterMessage("a pod without redirection is redirected now").All(); len(log) != 1 ||
+					!strings.Contains(log[0].ContextMap()["reason"].(string), row.words) {
+					t.Errorf("log %v, want one line with %q", lines.All(), row.words)
 				}
 				cause := map[bool]string{true: "bypass", false: "race"}[row.bypass]
 				if got := env.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {

@@ -150,7 +150,7 @@ func (a *Auditor) NoteSandbox(s sandbox.Sandbox) {
 	}
 }
 
-// repairInPlace redirects a pod that started without the plugin.
+// repairInPlace redirects a pod that has no redirection.
 func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 	r.unrepaired.repairs.ReserveN(r.now, 1)
 	unrepairable, err := r.apply(ns, r.Backend, compat.Comparison{})
@@ -177,7 +177,7 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 		r.Metrics.Observe(metrics.RepairDuration(r.repairCause()), time.Since(r.now).Seconds())
 		r.recordEvent(reasonRepaired, description)
 	}
-	r.Log.Info("a pod that started without the plugin is redirected",
+	r.Log.Info("a pod without redirection is redirected now",
 		zap.Stringer("pod", r.item.Ref), zap.String("reason", r.cause()))
 	entry := repair.Entry{
 		UID: r.uid, Namespace: r.item.Namespace, Name: r.item.Name,
