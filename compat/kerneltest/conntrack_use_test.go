@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
@@ -69,5 +71,77 @@ func TestNATChainsNeedConntrack(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTranslationNeedsNATChain verifies the fact TranslationNeedsNATChain with the packets of one
+// connection. Its first packet is redirected. Later packets are redirected only while the family has
+// a NAT chain, of any backend.
+func TestTranslationNeedsNATChain(t *testing.T) {
+	const natChain = "table ip n {\nchain n {\ntype nat hook output priority -100;\n%s\n}\n}\n"
+	ns := netnstest.New(t)
+	istiotest.Run(t, ns, `table ip a {
+		chain after { type filter hook output priority 0
+		udp dport 10 ct status dnat counter
+		udp dport 9 ct status dnat counter
+		}
+	}`, "nft", "-f", "-")
+	from := listenUDP(t, ns, "127.0.0.1:4000")
+	to := listenUDP(t, ns, "127.0.0.1:9").LocalAddr()
+	_ = listenUDP(t, ns, "127.0.0.1:10")
+	for _, step := range []struct {
+		name, nft, iptables string
+		hits                [2]uint64 // of the redirected and other packets, with earlier steps
+	}{
+		{
+			"the first packet", fmt.Sprintf(natChain, "udp dport 9 redirect to :10"), "",
+			[2]uint64{1, 0},
+		},
+		{"no NAT chain", "delete table ip n\n", "", [2]uint64{1, 1}},
+		{
+			"a NAT chain of IPv6", strings.Replace(fmt.Sprintf(natChain, ""), "table ip", "table ip6", 1),
+			"",
+			[2]uint64{1, 2},
+		},
+		{"a NAT chain without rules", fmt.Sprintf(natChain, ""), "", [2]uint64{2, 2}},
+		{"no NAT chain again", "delete table ip n\n", "", [2]uint64{2, 3}},
+		{"a NAT table of iptables-legacy without rules", "", "iptables-legacy", [2]uint64{3, 3}},
+	} {
+		before := readLive(t, ns).Tables
+		if step.nft != "" {
+			istiotest.Run(t, ns, step.nft, "nft", "-f", "-")
+		}
+		if step.iptables != "" {
+			istiotest.Run(t, ns, "", step.iptables, "-w", "-t", "nat", "-L")
+		}
+		if _, err := from.WriteTo([]byte("x"), to); err != nil {
+			t.Fatal(err)
+		}
+		live := readLive(t, ns)
+		hits := func(tables []rules.Table) (hits [2]uint64) {
+			a := slices.IndexFunc(tables, func(t rules.Table) bool { return t.Name == "a" })
+			for i := range hits {
+				hits[i] = tables[a].Chains[0].Rules[i].Hits.Packets
+			}
+			return hits
+		}
+		if got := hits(live.Tables); got != step.hits {
+			t.Errorf("%s: the kernel: %d redirected packets and %d others, want %d", step.name, got[0],
+				got[1], step.hits)
+		}
+		if step.hits == [2]uint64{1, 0} {
+			continue // the status is for later packets
+		}
+		isRedirected := step.hits[0] > hits(before)[0]
+		for i := range live.Tables {
+			if c := &live.Tables[i].Chains[0]; live.Tables[i].Name == "a" {
+				c.Rules[1].Actions = append(c.Rules[1].Actions, rules.Drop)
+			}
+		}
+		const later = "out udp 127.0.0.1:4000 > 127.0.0.1:9 dev lo uid 0 status confirmed,dnat"
+		got := diff.Explain(live, parsed(t, later)).Outcome
+		if got.Dropped == isRedirected && got.Undecided == "" || got.Undecided != "" && !isRedirected {
+			t.Errorf("%s: the model: %s, want dropped %t", step.name, got, !isRedirected)
+		}
 	}
 }

@@ -233,6 +233,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		"KernelSocketHasNoOwner":        true, // TestOwnerMatchesOfKernelSockets
 		"NATNeedsConntrack":             true, // TestNATChainsNeedConntrack
 		"TProxyPrefersEstablished":      true, // TestTProxyPrefersEstablishedSockets
+		"TranslationNeedsNATChain":      true, // TestTranslationNeedsNATChain
 		"NATSetsStatus":                 true, // TestRulesChangeOnlyDependentValues of package nft
 		"TProxyNeedsLocalRoute":         true, // TestDelivers of package route
 	}

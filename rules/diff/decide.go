@@ -71,8 +71,9 @@ func (d *decision) either(condition func(*rules.Ruleset) bool) bool {
 // differences and the reasons why packets are undecided.
 func (d *decision) compareScopes() {
 	d.stateCause, d.result.UntrackedUndecided = nil, false
+	sees := func(rs *rules.Ruleset) bool { return seesTranslations(rs, len(d.shared.hasNAT) > 0) }
 	largest := packetScope{
-		translations:  d.either(seesTranslations),
+		translations:  d.either(sees),
 		boundSockets:  d.either(dependsOnBinding),
 		kernelPackets: true,
 		// Without rules for several listeners, the field noListener describes the only one.

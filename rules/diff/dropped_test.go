@@ -26,6 +26,7 @@ func TestDropsBeforeConntrack(t *testing.T) {
 	at := func(priority int, list ...rules.Rule) rules.Chain {
 		return base(rules.Filter, rules.Prerouting, priority, list...)
 	}
+	nat := base(rules.NAT, rules.Output, -100)
 	drop := when(rules.Drop, eth1)
 	untranslated := rules.MatchState{Not: true, States: rules.States(rules.SNAT, rules.DNAT)}
 	isNew := rules.MatchState{States: rules.States(rules.New)}
@@ -123,10 +124,16 @@ func TestDropsBeforeConntrack(t *testing.T) {
 			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Undecidable,
 		},
 		{
-			"of all packets that are sent over lo, even if NAT may translate them, and of arriving packets",
+			"of all packets that are sent over lo, and of arriving packets, without NAT",
 			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, toLo)),
 				at(0, when(rules.Drop, lo)), reads),
-			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Different,
+			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Undecidable,
+		},
+		{
+			"of all packets that are sent over lo, even if NAT may translate them, and of arriving packets",
+			ruleset(nat, base(rules.Filter, rules.Output, 0, when(rules.Drop, toLo)),
+				at(0, when(rules.Drop, lo)), reads),
+			ruleset(nat, at(0, when(rules.Drop, lo)), reads), diff.Different,
 		},
 	} {
 		r := decide(tc.left, tc.right)

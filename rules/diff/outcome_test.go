@@ -576,23 +576,50 @@ func TestPolicyOfNATDrops(t *testing.T) {
 
 // TestConditionsOnTheDestinationAfterTranslation verifies that a condition on the destination may
 // have another result after NAT than before it, because NAT translates packets like earlier packets
-// of their connection (NATMappingPersists). Two equal rules after NAT are equivalent.
+// of their connection (NATMappingPersists). Two equal rules after NAT are equivalent. Without a NAT
+// chain of the family, the kernel translates no packets (TranslationNeedsNATChain).
 func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
-	for name, m := range map[string]rules.Match{
-		"type":   rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)},
-		"socket": rules.MatchSocket{},
+	natTable := func(f rules.Family) rules.Table {
+		return rules.Table{
+			Family: f, Name: "nat", Chains: []rules.Chain{base(rules.NAT, rules.Output, -100)},
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		m      rules.Match
+		tables []rules.Table // of both sides
+		want   diff.Verdict  // of a rule before NAT and the same rule after NAT
+	}{
+		{
+			"type",
+			rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)},
+			[]rules.Table{natTable(rules.IPv4)},
+			diff.Undecidable,
+		},
+		{"socket", rules.MatchSocket{}, []rules.Table{natTable(rules.Inet)}, diff.Undecidable},
+		{"address", to("10.9.9.9/32"), []rules.Table{natTable(rules.IPv4)}, diff.Different},
+		{
+			"address, NAT of IPv6 only", to("10.9.9.9/32"),
+			[]rules.Table{natTable(rules.IPv6)},
+			diff.Equivalent,
+		},
+		{"address, no NAT", to("10.9.9.9/32"), nil, diff.Equivalent},
+		{"socket, no NAT", rules.MatchSocket{}, nil, diff.Equivalent},
 	} {
-		at := func(priority int) diff.Side {
-			return diff.Side{Ruleset: ruleset(
-				base(rules.Filter, rules.Prerouting, priority, when(setMark(1, 1), m)))}
-		}
-		r := diff.Decide(at(-150), at(0), diff.Options{})
-		if got := r.StrictVerdict(); got != diff.Undecidable {
-			t.Errorf("%s before and after NAT: %s, want %s", name, got, diff.Undecidable)
-		}
-		r = diff.Decide(at(-50), at(0), diff.Options{})
-		if got := r.StrictVerdict(); got != diff.Equivalent {
-			t.Errorf("%s after NAT: %s, want %s", name, got, diff.Equivalent)
+		for _, hook := range []rules.Hook{rules.Prerouting, rules.Output} {
+			at := func(priority int) diff.Side {
+				rs := ruleset(base(rules.Filter, hook, priority, when(setMark(1, 1), tc.m)))
+				rs.Tables = append(rs.Tables, tc.tables...)
+				return diff.Side{Ruleset: rs}
+			}
+			r := diff.Decide(at(-150), at(0), diff.Options{})
+			if got := r.StrictVerdict(); got != tc.want {
+				t.Errorf("%s, %s, before and after NAT: %s, want %s", tc.name, hook, got, tc.want)
+			}
+			r = diff.Decide(at(-50), at(0), diff.Options{})
+			if got := r.StrictVerdict(); got != diff.Equivalent {
+				t.Errorf("%s, %s, after NAT: %s, want %s", tc.name, hook, got, diff.Equivalent)
+			}
 		}
 	}
 }
@@ -621,7 +648,8 @@ func TestTranslatedPacketsMayLeaveLoopback(t *testing.T) {
 
 // TestConditionsOnTheSourceAfterTranslation verifies that one rule for several sources and one rule
 // for each source are equivalent after NAT too: the source to which earlier packets of a connection
-// were translated is unknown, but the same for all rules (NATMappingPersists).
+// were translated is unknown, but the same for all rules (NATMappingPersists). Without a NAT chain,
+// the kernel translates no packets (TranslationNeedsNATChain).
 func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 	addresses := func(list ...string) rules.Match {
 		m := rules.MatchAddr{Side: rules.Source}
@@ -648,8 +676,12 @@ func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 		{"ports", ports(53, 15001), ports(53), ports(15001)},
 		{"types", types(rules.Local, rules.Unicast), types(rules.Local), types(rules.Unicast)},
 	} {
+		filter := func(priority int, list ...rules.Rule) rules.Chain {
+			return base(rules.Filter, rules.Postrouting, priority, list...)
+		}
 		at := func(priority int, list ...rules.Rule) diff.Side {
-			return diff.Side{Ruleset: ruleset(base(rules.Filter, rules.Postrouting, priority, list...))}
+			nat := base(rules.NAT, rules.Postrouting, 100)
+			return diff.Side{Ruleset: ruleset(nat, filter(priority, list...))}
 		}
 		both, each := when(flips, tc.both), []rules.Rule{when(flips, tc.one), when(flips, tc.other)}
 		r := diff.Decide(at(110, both), at(110, each...), diff.Options{})
@@ -664,6 +696,10 @@ func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 		r = diff.Decide(at(90, both), at(110, both), diff.Options{})
 		if got := r.StrictVerdict(); got != diff.Undecidable {
 			t.Errorf("%s before and after NAT: %s, want %s", tc.name, got, diff.Undecidable)
+		}
+		r = decide(ruleset(filter(90, both)), ruleset(filter(110, both)))
+		if got := r.StrictVerdict(); got != diff.Equivalent {
+			t.Errorf("%s without NAT: %s, want %s", tc.name, got, diff.Equivalent)
 		}
 	}
 }

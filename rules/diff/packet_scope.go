@@ -34,10 +34,16 @@ type packetScope struct {
 }
 
 // seesTranslations reports whether the outcome of a packet may depend on a translation of earlier
-// packets of its connection: a chain at output may run after NAT, a chain other than NAT is at
-// prerouting or postrouting, where packets on lo are already translated, or a rule matches on the
-// translation.
-func seesTranslations(rs *rules.Ruleset) bool {
+// packets of its connection: a rule depends on the translation, or, if there is a NAT chain, a chain
+// sees the new addresses. Chains at output may run after NAT. At prerouting and postrouting, packets
+// on lo are already translated.
+func seesTranslations(rs *rules.Ruleset, hasNAT bool) bool {
+	if hasMatch(rs, readsTranslation) {
+		return true
+	}
+	if !hasNAT {
+		return false // TranslationNeedsNATChain
+	}
 	for _, c := range rs.AllChains() {
 		b := c.Base
 		if b == nil || b.Type == rules.NAT || !c.HasEffect() {
@@ -48,13 +54,14 @@ func seesTranslations(rs *rules.Ruleset) bool {
 			return true
 		}
 	}
-	return hasMatch(rs, readsTranslation)
+	return false
 }
 
-// readsTranslation reports whether a match may depend on a translation of the connection.
+// readsTranslation reports whether a match may depend on a translation of the connection, even if
+// there is no NAT chain. The lookup of a receiving socket reads the connection (see lookedUp).
 func readsTranslation(m rules.Match) bool {
 	switch m := m.(type) {
-	case rules.MatchStatus:
+	case rules.MatchStatus, rules.MatchSocket, rules.MatchCgroup:
 		return true
 	case rules.MatchState:
 		return m.States.Has(rules.SNAT) || m.States.Has(rules.DNAT)

@@ -23,7 +23,7 @@ type sharedState struct {
 	// that they are equal.
 	differing, found map[string]bool
 	// hasNAT contains the families for which the ruleset of either side has a NAT chain
-	// (NATDropsRedirects).
+	// (NATDropsRedirects, TranslationNeedsNATChain).
 	hasNAT map[rules.Family]bool
 	// hasHelper reports that a rule of either side assigns a conntrack helper.
 	hasHelper bool

@@ -220,9 +220,10 @@ func (s *space) sourceRetranslated(v *view) set {
 
 // translatedBefore returns the packets of connections with a status bit, except the first packet of
 // a connection. The bit is original for packets in the original direction, and replied for packets
-// in the reply direction.
+// in the reply direction. If there is no NAT chain, there are no such packets
+// (TranslationNeedsNATChain).
 func (s *space) translatedBefore(original, replied rules.Status) set {
-	if !s.translations {
+	if !s.translations || !s.shared.hasNAT[s.family] {
 		return none
 	}
 	bit := func(b rules.Status) set { return s.maskedEquals(status, uint32(b), uint32(b)) }

@@ -7,8 +7,8 @@ func hasNATChain(rs *rules.Ruleset, f rules.Family) bool { return natChain(rs, f
 
 // NATDiffers reports whether only one of the rulesets has a NAT chain for the family. Decide does
 // not compare the consequences: only on that side, the kernel translates packets of connections
-// that it translated earlier (nf_nat_unregister_fn in net/netfilter/nf_nat_core.c) and drops some
-// ICMP redirects (NATDropsRedirects).
+// that it translated earlier (TranslationNeedsNATChain) and drops some ICMP redirects
+// (NATDropsRedirects).
 func NATDiffers(left, right *rules.Ruleset, f rules.Family) bool {
 	return hasNATChain(left, f) != hasNATChain(right, f)
 }
