@@ -2,17 +2,15 @@ package debian
 
 import (
 	"archive/tar"
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
-	"github.com/ulikunitz/xz"
+	"pault.ag/go/debian/deb"
 )
 
 // A File is a file of a package: a regular file or a symbolic link.
@@ -29,72 +27,56 @@ type File struct {
 
 // Files calls fn for each file of a package (deb(5)), in order. It stops at the first error of fn
 // and returns it.
-func Files(deb string, fn func(File) error) error {
-	file, err := os.Open(deb)
+func Files(packageFile string, fn func(File) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("package %s: %w", packageFile, err)
+		}
+	}()
+	file, err := os.Open(packageFile)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	compressed, err := member(bufio.NewReader(file), "data.tar.xz")
+	archive, err := deb.LoadAr(file)
 	if err != nil {
-		return fmt.Errorf("package %s: %w", deb, err)
+		return err
 	}
-	uncompressed, err := xz.NewReader(compressed)
+	member, err := archive.Next()
+	for err == nil && !strings.HasPrefix(member.Name, "data.tar") {
+		member, err = archive.Next()
+	}
 	if err != nil {
-		return fmt.Errorf("package %s: %w", deb, err)
+		return fmt.Errorf("find the member data.tar: %w", err)
 	}
-	archive := tar.NewReader(uncompressed)
+	data, closer, err := member.Tarfile()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closer.Close() }()
 	for {
-		header, err := archive.Next()
+		header, err := data.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("package %s: %w", deb, err)
+			return err
 		}
 		f := File{
 			Name: path.Clean("/" + header.Name), Perm: header.FileInfo().Mode().Perm(),
-			Content: archive,
+			Content: data,
 		}
 		switch header.Typeflag {
 		case tar.TypeReg:
 		case tar.TypeSymlink:
 			f.Link = header.Linkname
 		case tar.TypeLink:
-			return fmt.Errorf("package %s: %s is a hard link, which is not supported", deb, f.Name)
+			return fmt.Errorf("%s is a hard link, which is not supported", f.Name)
 		default:
 			continue
 		}
 		if err := fn(f); err != nil {
-			return fmt.Errorf("package %s: %s: %w", deb, f.Name, err)
-		}
-	}
-}
-
-// member returns the content of a member of an ar(5) archive. After the first line, each member has
-// a header and its content, padded to an even length. The header contains the name and, in decimal,
-// the size of the content.
-func member(r io.Reader, name string) (io.Reader, error) {
-	const magic, headerSize, nameEnd, sizeBegin, sizeEnd = "!<arch>\n", 60, 16, 48, 58
-	firstLine := make([]byte, len(magic))
-	if _, err := io.ReadFull(r, firstLine); err != nil || string(firstLine) != magic {
-		return nil, errors.New("not an ar archive")
-	}
-	for {
-		header := make([]byte, headerSize)
-		if _, err := io.ReadFull(r, header); err != nil {
-			return nil, fmt.Errorf("no member %s in the archive: %w", name, err)
-		}
-		size, err := strconv.ParseInt(strings.TrimSpace(string(header[sizeBegin:sizeEnd])), 10, 64)
-		if err != nil || size < 0 {
-			return nil, fmt.Errorf("archive member has an invalid size %q",
-				header[sizeBegin:sizeEnd])
-		}
-		if strings.TrimRight(string(header[:nameEnd]), " /") == name {
-			return io.LimitReader(r, size), nil
-		}
-		if _, err := io.CopyN(io.Discard, r, size+size%2); err != nil {
-			return nil, fmt.Errorf("no member %s in the archive: %w", name, err)
+			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
 }

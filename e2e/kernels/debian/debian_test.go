@@ -38,10 +38,18 @@ func TestVersionsAreOrderedLikeDpkg(t *testing.T) {
 		{"1.0.1", "1.0-1", 1},
 		{"1.007", "1.7", 0},
 	} {
-		if got, back := debian.CompareVersions(row.a, row.b),
-			debian.CompareVersions(row.b, row.a); got != row.want || back != -row.want {
-			t.Errorf("%s and %s: %d, in reverse order %d, want %d and %d", row.a, row.b, got, back,
-				row.want, -row.want)
+		a, b := debian.Package{Name: "p", Version: row.a}, debian.Package{Name: "p", Version: row.b}
+		for _, packages := range [][]debian.Package{{a, b}, {b, a}} {
+			want := packages[0] // the first one if the versions are equal
+			switch row.want {
+			case -1:
+				want = b
+			case 1:
+				want = a
+			}
+			if got, err := debian.NewestOf(packages, "*"); err != nil || got != want {
+				t.Errorf("newest of %v: %s, error %v, want %s", packages, got, err, want)
+			}
 		}
 	}
 }

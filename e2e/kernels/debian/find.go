@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+
+	"pault.ag/go/debian/version"
 )
 
 // Newest returns the newest package in any of the sources whose name matches the pattern
@@ -23,13 +24,22 @@ func (m Mirror) Newest(ctx context.Context, sources []Source, pattern string) (P
 
 // NewestOf returns the newest package whose name matches the pattern.
 func NewestOf(packages []Package, pattern string) (Package, error) {
-	matching := slices.DeleteFunc(slices.Clone(packages), func(p Package) bool {
-		return !p.Match(pattern)
-	})
-	if len(matching) == 0 {
+	var newest Package
+	var newestVersion version.Version
+	for _, p := range packages {
+		if !p.Match(pattern) {
+			continue
+		}
+		v, err := version.Parse(p.Version)
+		if err != nil {
+			return Package{}, fmt.Errorf("package %s: version %q: %w", p.Name, p.Version, err)
+		}
+		if newest.Name == "" || version.Compare(v, newestVersion) > 0 {
+			newest, newestVersion = p, v
+		}
+	}
+	if newest.Name == "" {
 		return Package{}, fmt.Errorf("no package matches %q", pattern)
 	}
-	return slices.MaxFunc(matching, func(a, b Package) int {
-		return CompareVersions(a.Version, b.Version)
-	}), nil
+	return newest, nil
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/ulikunitz/xz"
+	"pault.ag/go/debian/control"
 )
 
 // DefaultMirror is the URL of Debian's own mirror.
@@ -74,55 +75,35 @@ func writeVerified(file, wantSHA256 string, content io.Reader) error {
 }
 
 // Index lists the packages of a source whose names match one of the patterns.
-func (m Mirror) Index(ctx context.Context, s Source, patterns ...string) ([]Package, error) {
+func (m Mirror) Index(
+	ctx context.Context, s Source, patterns ...string,
+) (packages []Package, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
+		}
+	}()
 	body, err := m.get(ctx,
 		fmt.Sprintf("%s/dists/%s/main/binary-%s/Packages.xz", s.Archive, s.Suite, s.Arch))
 	if err != nil {
-		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
+		return nil, err
 	}
 	defer func() { _ = body.Close() }()
 	uncompressed, err := xz.NewReader(bufio.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
+		return nil, err
 	}
-	packages, err := parseIndex(uncompressed, s, patterns)
-	if err != nil {
-		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
+	var all []struct{ Package, Version, Filename, SHA256 string }
+	if err := control.Unmarshal(&all, uncompressed); err != nil {
+		return nil, err
 	}
-	return packages, nil
-}
-
-// parseIndex parses a package list, in which each package is a paragraph of fields. It returns the
-// packages whose names match one of the patterns.
-func parseIndex(r io.Reader, s Source, patterns []string) ([]Package, error) {
-	const maxLineBytes = 1 << 20
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLineBytes)
-	var packages []Package
-	p := Package{Source: s}
-	endParagraph := func() {
+	for _, found := range all {
+		p := Package{s, found.Package, found.Version, found.Filename, found.SHA256}
 		if slices.ContainsFunc(patterns, p.Match) {
 			packages = append(packages, p)
 		}
-		p = Package{Source: s}
 	}
-	for lines.Scan() {
-		key, value, _ := strings.Cut(lines.Text(), ": ")
-		switch key {
-		case "":
-			endParagraph()
-		case "Package":
-			p.Name = value
-		case "Version":
-			p.Version = value
-		case "Filename":
-			p.Path = value
-		case "SHA256":
-			p.SHA256 = value
-		}
-	}
-	endParagraph()
-	return packages, lines.Err()
+	return packages, nil
 }
 
 // get requests a file of the mirror. The caller must close the body.
