@@ -129,7 +129,7 @@ func TestUnexpectedResultsAreReported(t *testing.T) {
 // tests.
 func TestSelectedTestsExist(t *testing.T) {
 	for _, set := range testSets {
-		files, err := filepath.Glob(filepath.Join("..", "..", set.pkg, "*_test.go"))
+		files, err := filepath.Glob(filepath.Join("..", "..", set.Package, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,9 +141,9 @@ func TestSelectedTestsExist(t *testing.T) {
 			}
 			source.Write(text)
 		}
-		for _, test := range set.tests {
+		for _, test := range set.Tests {
 			if !strings.Contains(source.String(), "\nfunc "+test+"(t *testing.T)") {
-				t.Errorf("%s has no test %s", set.pkg, test)
+				t.Errorf("%s has no test %s", set.Package, test)
 			}
 		}
 	}
