@@ -57,14 +57,16 @@ func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 		`"initContainers":["istio-validation"],"revision":"default"}`
 	// Like istio-cni, the plugin redirects only pods whose proxy has the type sidecar.
 	args := []string{"proxy", "sidecar"}
-	security := unprivileged(ProxyID)
 	if s.TProxy {
 		pod.Annotations[ModeAnnotation] = "TPROXY"
 		args = append(args, "-transparent")
-		security = transparentSecurity()
 	}
-	proxy := Container(ProxyContainer, args...)
-	proxy.SecurityContext = security
+	proxy := asProxy(Container(ProxyContainer, args...))
+	if s.TProxy {
+		c := proxy.SecurityContext // like Istio's security context for TPROXY
+		c.RunAsUser, c.RunAsNonRoot, c.AllowPrivilegeEscalation = new(int64(0)), new(bool), nil
+		c.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
+	}
 	check := validation(pod)
 	for _, key := range slices.Sorted(maps.Keys(s.Env)) {
 		variable := corev1.EnvVar{Name: key, Value: s.Env[key]}
@@ -83,17 +85,6 @@ func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 	return pod
 }
 
-// transparentSecurity returns Istio's security context of the proxy for TPROXY.
-func transparentSecurity() *corev1.SecurityContext {
-	return &corev1.SecurityContext{
-		RunAsUser: new(int64(0)), RunAsGroup: new(int64(ProxyID)), RunAsNonRoot: new(bool),
-		ReadOnlyRootFilesystem: new(true),
-		Capabilities: &corev1.Capabilities{
-			Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"},
-		},
-	}
-}
-
 // validation returns the init container istio-validation, which runs the command rules.
 func validation(pod *corev1.Pod) corev1.Container {
 	annotation := func(key, defaultValue string) string {
@@ -101,17 +92,16 @@ func validation(pod *corev1.Pod) corev1.Container {
 	}
 	excluded := strings.TrimSuffix("15090,15021,"+annotation(ExcludeInboundPorts, ""), ",") +
 		",15020"
-	c := Container(ValidationContainer,
+	c := asProxy(Container(ValidationContainer,
 		"validate", "-p", "15001", "-z", "15006", "-u", "1337", "-m",
 		annotation(ModeAnnotation, "REDIRECT"),
 		"-i", annotation(IncludeRanges, "*"), "-x", annotation(ExcludeRanges, ""),
-		"-b", annotation(IncludeInboundPorts, "*"), "-d", excluded)
+		"-b", annotation(IncludeInboundPorts, "*"), "-d", excluded))
 	if ports := annotation(ExcludeOutboundPorts, ""); ports != "" {
 		c.Args = append(c.Args, "-o", ports)
 	}
 	c.Args = append(c.Args, "--log_output_level=default:info", "--run-validation",
 		"--skip-rule-apply")
 	c.Command = []string{"rules"}
-	c.SecurityContext = unprivileged(ProxyID)
 	return c
 }

@@ -84,3 +84,13 @@ func TestPodWithoutSidecarIsNotRedirected(t *testing.T) {
 		t.Errorf("decision %s, want skip", d)
 	}
 }
+
+func TestObjectsHaveTheNamesOfTheConstants(t *testing.T) {
+	app, ztunnel := mesh.Pod("shop", "web").Spec.Containers[0], mesh.Ztunnel("istio-system")
+	proxy := ztunnel.Spec.Template.Spec.Containers[0]
+	if app.Name != mesh.AppContainer || app.Image != mesh.Image || proxy.Image != mesh.Image ||
+		proxy.Name != mesh.ProxyContainer || ztunnel.Name != mesh.ZtunnelName {
+		t.Errorf("application %s of %s, DaemonSet %s with %s of %s: differ from the constants",
+			app.Name, app.Image, ztunnel.Name, proxy.Name, proxy.Image)
+	}
+}
