@@ -1,7 +1,6 @@
 package build
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // A compilation is a call of go build.
@@ -22,70 +20,16 @@ type compilation struct {
 	env      []string // in addition to the environment of this process
 }
 
-// progressInterval is the interval of progress messages.
-const progressInterval = 3 * time.Second
-
-// compile runs a compilation, and regularly logs how many packages it has compiled.
+// compile runs a compilation, and regularly logs the package that it has compiled last.
 func (b *builder) compile(ctx context.Context, c compilation) error {
-	begin, name := time.Now(), filepath.Base(c.out)
 	// -trimpath is not among the flags, because packages that tests use too would be compiled
 	// twice.
-	flags := append([]string{"-buildvcs=false"}, c.flags...)
-	stalePackages, err := b.run(ctx, c,
-		append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags...)...)
-	if err != nil {
-		return err
+	args := append([]string{"build", "-buildvcs=false", "-v", "-o", c.out}, c.flags...)
+	build := b.command(ctx, c, args...)
+	if err := b.runLogged(filepath.Base(c.out), build); err != nil {
+		return fmt.Errorf("build in %s: %w", build.Dir, err)
 	}
-	build := b.command(ctx, c, append([]string{"build", "-v", "-o", c.out}, flags...)...)
-	output, err := build.StderrPipe()
-	if err != nil {
-		return err
-	}
-	if err := build.Start(); err != nil {
-		return err
-	}
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for s := bufio.NewScanner(output); s.Scan(); {
-			lines <- s.Text()
-		}
-	}()
-	var printed buildOutput
-	total := len(strings.Fields(stalePackages))
-	tick := time.NewTicker(progressInterval)
-	defer tick.Stop()
-	for open := true; open; {
-		select {
-		case line, more := <-lines:
-			if open = more; open {
-				printed.add(line)
-			}
-		case <-tick.C:
-			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, printed.packages, total,
-				time.Since(begin).Seconds())
-		}
-	}
-	if err := build.Wait(); err != nil {
-		return fmt.Errorf("go build in %s: %w%s", build.Dir, err, &printed.messages)
-	}
-	fmt.Fprintf(b.log, "%s: built in %.0f s\n", name, time.Since(begin).Seconds())
 	return nil
-}
-
-// A buildOutput counts the packages that go build -v has printed, and contains the messages.
-type buildOutput struct {
-	packages int
-	messages strings.Builder // each begins with a newline
-}
-
-// add adds a line. A line with spaces is a message, and every other line is a package.
-func (o *buildOutput) add(line string) {
-	if strings.ContainsAny(line, " \t") {
-		o.messages.WriteString("\n" + line)
-	} else {
-		o.packages++
-	}
 }
 
 // run runs a go command for a compilation, and returns its output.
