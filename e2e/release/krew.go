@@ -2,15 +2,24 @@ package release
 
 import (
 	"bytes"
-	_ "embed" // for the template
+	"embed"
 	"text/template"
 )
 
-//go:embed krew.yaml
-var krewText string
+//go:embed krew.yaml provenance.json
+var templateFiles embed.FS
 
-// krewManifest is the manifest of the plugin in an index of krew.
-var krewManifest = template.Must(template.New("krew.yaml").Parse(krewText))
+// templates are the manifest of the plugin in an index of krew, and the provenance.
+var templates = template.Must(template.ParseFS(templateFiles, "*"))
+
+// addRendered writes an artifact that is rendered from a template.
+func (r *Release) addRendered(name, templateName string, data any) error {
+	var text bytes.Buffer
+	if err := templates.ExecuteTemplate(&text, templateName, data); err != nil {
+		return err
+	}
+	return r.add(name, text.Bytes())
+}
 
 // addKrew writes the manifest for `kubectl krew install sluice`.
 func (r *Release) addKrew() error {
@@ -24,12 +33,8 @@ func (r *Release) addKrew() error {
 		}
 		platforms = append(platforms, platform{arch, archive, sum})
 	}
-	var text bytes.Buffer
-	if err := krewManifest.Execute(&text, struct {
+	return r.addRendered("sluice.yaml", "krew.yaml", struct {
 		Version, Home, Program string
 		Platforms              []platform
-	}{r.Version, Home, Client, platforms}); err != nil {
-		return err
-	}
-	return r.add("sluice.yaml", text.Bytes())
+	}{r.Version, Home, Client, platforms})
 }

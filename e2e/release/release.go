@@ -62,8 +62,8 @@ type Release struct {
 
 // An artifact is a file in Out.
 type artifact struct {
-	name   string
-	sha256 string
+	Name   string
+	SHA256 string
 }
 
 // validVersion matches a semantic version without build metadata, which OCI tags do not allow.
@@ -156,11 +156,11 @@ func (r *Release) add(name string, content []byte) error {
 
 // checksum returns the SHA-256 of an artifact in hexadecimal.
 func (r *Release) checksum(name string) (string, error) {
-	i := slices.IndexFunc(r.artifacts, func(a artifact) bool { return a.name == name })
+	i := slices.IndexFunc(r.artifacts, func(a artifact) bool { return a.Name == name })
 	if i < 0 {
 		return "", fmt.Errorf("checksum of %s: no such artifact", name)
 	}
-	return r.artifacts[i].sha256, nil
+	return r.artifacts[i].SHA256, nil
 }
 
 // addArchives writes the archives, packages and SPDX documents for an architecture.
@@ -246,9 +246,9 @@ func (r *Release) finish(imageDigest string) error {
 	}
 	var sums strings.Builder
 	for _, a := range slices.SortedFunc(slices.Values(r.artifacts), func(a, b artifact) int {
-		return strings.Compare(a.name, b.name)
+		return strings.Compare(a.Name, b.Name)
 	}) {
-		fmt.Fprintf(&sums, "%s  %s\n", a.sha256, a.name)
+		fmt.Fprintf(&sums, "%s  %s\n", a.SHA256, a.Name)
 	}
 	if err := r.add("SHA256SUMS", []byte(sums.String())); err != nil {
 		return err

@@ -287,7 +287,14 @@ func TestProvenanceContainsEachArtifact(t *testing.T) {
 		r.addProvenance("sha256:"+strings.Repeat("3", 64))); err != nil {
 		t.Fatal(err)
 	}
-	var s statement
+	var s struct {
+		Subject   []struct{ Name string }
+		Predicate struct {
+			BuildDefinition struct {
+				ResolvedDependencies []struct{ Digest map[string]string }
+			}
+		}
+	}
 	if err := json.Unmarshal(r.read(t, "provenance.intoto.json"), &s); err != nil {
 		t.Fatal(err)
 	}
