@@ -1,13 +1,14 @@
 package bench
 
 import (
-	"bufio"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
@@ -24,15 +25,9 @@ func Machine() report.Machine {
 	if unix.Sysinfo(&info) == nil {
 		m.Memory = int64(info.Totalram) * int64(info.Unit)
 	}
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return m
-	}
-	defer func() { _ = file.Close() }()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if key, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(key) == "model name" {
-			m.CPU = strings.TrimSpace(value)
-			break
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+			m.CPU = cmp.Or(cpus[0].ModelName, m.CPU)
 		}
 	}
 	return m

@@ -1,16 +1,13 @@
 package bench
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
@@ -110,17 +107,10 @@ func (f *footprint) recordStop(pid int, ws unix.WaitStatus, known map[int]bool) 
 // LargestMemory returns the maximum resident memory of a process since its exec, in bytes. pid may
 // also be the ID of a thread of the process.
 func LargestMemory(pid int) (int64, error) {
-	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = file.Close() }()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if value, found := strings.CutPrefix(lines.Text(), "VmHWM:"); found {
-			kilobytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"),
-				10, 64)
-			return kilobytes << 10, err
-		}
-	}
-	return 0, fmt.Errorf("process %d: no VmHWM in its status", pid)
+	status, err := process.NewStatus()
+	return int64(status.VmHWM), err
 }

@@ -1,9 +1,12 @@
 package report
 
 import (
+	_ "embed" // for figures.yaml
 	"fmt"
 	"math"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-mesh/sluice/e2e/readme"
 )
@@ -13,49 +16,29 @@ var figuresBlock = readme.Block{Name: "figures", Command: "make bench"}
 
 // A figure is a row of the table in the README.
 type figure struct {
-	// title is the text of the column "task".
-	title string
-	// resultRow is the ID of the row of the results with the entries sluice and peer.
-	resultRow string
-	// sluice is the name of Sluice's entry.
-	sluice string
-	// peer is the name of the entry to compare with. It is empty if there is none.
-	peer string
-	// peerTitle is the name of the peer in the README, or "none".
-	peerTitle  string
-	quantities []Quantity
+	// Title is the text of the column "task".
+	Title string
+	// Row is the ID of the row of the results with the entries Sluice and Peer.
+	Row string
+	// Sluice is the name of Sluice's entry.
+	Sluice string
+	// Peer is the name of the entry to compare with. It is empty if there is none.
+	Peer string
+	// PeerTitle is the name of the peer in the README, or "none".
+	PeerTitle  string
+	Quantities []Quantity
 }
 
+//go:embed figures.yaml
+var figuresYAML []byte
+
 // figures are the figures of the README.
-var figures = []figure{
-	{
-		title: "rules of a new pod, in a running process", resultRow: "fresh", sluice: "Sluice in process",
-		peer:       "the same netlink messages, prepared",
-		peerTitle:  "the same netlink messages, encoded beforehand",
-		quantities: []Quantity{Wall},
-	},
-	{
-		title: "rules of a new pod, with a new process", resultRow: "process", sluice: "rules apply",
-		peer: "istio-init, nftables", peerTitle: "istio-init in nftables mode",
-		quantities: []Quantity{Wall},
-	},
-	{
-		title: "CNI ADD of a mesh pod", resultRow: AddRow, sluice: WithAgent,
-		peer: "istio-cni, native nftables", peerTitle: "istio-cni",
-		quantities: []Quantity{Wall, Memory},
-	},
-	{
-		title:     "new connections per second, 10,000 excluded prefixes",
-		resultRow: "connect", sluice: "Sluice, 10000 prefixes",
-		peer:       "istio-iptables, legacy, 10000 prefixes",
-		peerTitle:  "istio-init's iptables rules",
-		quantities: []Quantity{Rate},
-	},
-	{
-		title: "`rules diff`, default parameters", resultRow: "diff", sluice: "rules diff",
-		peerTitle: "none", quantities: []Quantity{Wall},
-	},
-}
+var figures = func() (figures []figure) {
+	if err := yaml.UnmarshalStrict(figuresYAML, &figures); err != nil {
+		panic("figures.yaml: " + err.Error())
+	}
+	return figures
+}()
 
 // WriteFigures writes the figures into the README at path.
 func WriteFigures(path string, r Results) error {
@@ -87,23 +70,23 @@ func (r *Results) figures() (string, error) {
 		"| task | Sluice | compared with |\n|---|---|---|\n",
 		r.Machine.Cores, version)
 	for _, f := range figures {
-		row := r.Row(f.resultRow)
+		row := r.Row(f.Row)
 		if row == nil {
-			return "", fmt.Errorf("the row %q was not measured", f.resultRow)
+			return "", fmt.Errorf("the row %q was not measured", f.Row)
 		}
-		sluice, err := f.value(row, f.sluice)
+		sluice, err := f.value(row, f.Sluice)
 		if err != nil {
 			return "", err
 		}
-		peer := f.peerTitle
-		if f.peer != "" {
-			value, err := f.value(row, f.peer)
+		peer := f.PeerTitle
+		if f.Peer != "" {
+			value, err := f.value(row, f.Peer)
 			if err != nil {
 				return "", err
 			}
 			peer = value + ": " + peer
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.title, sluice, peer)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Title, sluice, peer)
 	}
 	return b.String(), nil
 }
@@ -112,14 +95,14 @@ func (r *Results) figures() (string, error) {
 func (f figure) value(row *Row, name string) (string, error) {
 	entry := row.Entry(name)
 	if entry == nil {
-		return "", fmt.Errorf("%q of the row %q was not measured", name, f.resultRow)
+		return "", fmt.Errorf("%q of the row %q was not measured", name, f.Row)
 	}
-	texts := make([]string, len(f.quantities))
-	for i, q := range f.quantities {
+	texts := make([]string, len(f.Quantities))
+	for i, q := range f.Quantities {
 		summary, isMeasured := entry.Values[q]
 		if !isMeasured {
 			return "", fmt.Errorf("%s of %q in the row %q was not measured", q.title(), name,
-				f.resultRow)
+				f.Row)
 		}
 		texts[i] = q.format(summary.Median)
 		if q == Rate {

@@ -78,14 +78,12 @@ func cause(ctx context.Context) error {
 
 // podResolver returns the address and port of the pod's first DNS server, or an empty string.
 func podResolver() string {
-	text, err := os.ReadFile("/etc/resolv.conf")
+	config, err := dns.ClientConfigFromFile("/etc/resolv.conf")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mesh:", err)
 	}
-	for line := range strings.SplitSeq(string(text), "\n") {
-		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == "nameserver" {
-			return net.JoinHostPort(fields[1], "53")
-		}
+	if err != nil || len(config.Servers) == 0 {
+		return ""
 	}
-	return ""
+	return net.JoinHostPort(config.Servers[0], config.Port)
 }
