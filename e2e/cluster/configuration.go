@@ -93,9 +93,13 @@ func (o Options) conflist(subnets ...string) []byte {
 // services returns the node's services in starting order. apiAddress is the address that the API
 // server advertises.
 func (o Options) services(apiAddress string) []machine.Service {
+	return o.decodeServices("services.yaml", map[string]any{"APIAddress": apiAddress})
+}
+
+// decodeServices returns the services in a configuration.
+func (o Options) decodeServices(file string, parameters map[string]any) []machine.Service {
 	var services []machine.Service
-	text := o.render("services.yaml", map[string]any{"APIAddress": apiAddress})
-	if err := yaml.UnmarshalStrict(text, &services); err != nil {
+	if err := yaml.UnmarshalStrict(o.render(file, parameters), &services); err != nil {
 		panic(err) // cannot happen: the file belongs to the program
 	}
 	return services

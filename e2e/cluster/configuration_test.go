@@ -94,10 +94,15 @@ func TestEveryConfigurationIsRendered(t *testing.T) {
 	}
 	for _, runtime := range []string{Containerd, CRIO} {
 		o := Options{Name: "n", Runtime: runtime}
+		if services := o.decodeServices("vm-services.yaml", nil); len(services) != 2 {
+			t.Errorf("services of the virtual machine: %+v, want qemu and ssh", services)
+		}
 		if err := o.writeNodeFiles(t.TempDir(), ca, nil); err != nil {
 			t.Error(err)
 		}
-		for _, name := range []string{"containerd.toml", "kube-proxy.yaml", "kind.yaml"} {
+		for _, name := range []string{
+			"containerd.toml", "kind.yaml", "kube-proxy.yaml", "ssh_config", "vm-connect",
+		} {
 			if len(o.render(name, nil)) == 0 {
 				t.Errorf("%s is empty", name)
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -24,13 +23,6 @@ var VMPrograms = map[string]string{
 	"qemu-system-x86_64": "qemu-system-x86", "ssh": "openssh-client",
 	"ssh-keygen": "openssh-client", "mke2fs": "e2fsprogs", "ip": "iproute2",
 }
-
-// Names of the additional services of the machine that runs the control plane and a virtual
-// machine.
-const (
-	vmService         = "vm"
-	connectionService = "ssh"
-)
 
 // StartVM creates a cluster whose only node is a virtual machine with Debian, its kernel, systemd,
 // and its packages of containerd and the CNI plugins. qemu emulates the processor. The control
@@ -78,7 +70,7 @@ func bootVM(
 	spec.Services = slices.DeleteFunc(o.services(gatewayIPv4), func(service machine.Service) bool {
 		return runsOnVMNode(service.Name)
 	})
-	spec.Services = append(spec.Services, vmServices()...)
+	spec.Services = append(spec.Services, o.decodeServices("vm-services.yaml", nil)...)
 	m, err := machine.Start(ctx, software.Node, dir, spec)
 	if err != nil {
 		return nil, err
@@ -106,34 +98,14 @@ func runsOnVMNode(service string) bool {
 	return slices.Contains([]string{Containerd, CRIO, Kubelet, Proxy}, service)
 }
 
-// Files of the machine that runs the virtual machine.
+// Files of the machine that runs the virtual machine. The files in the directory config also contain
+// these names.
 const (
 	vmDisk          = "/vm/disk.img"
 	vmInitramfs     = "/vm/initramfs"
-	vmConnectScript = "/vm/connect" // configures the tap interface to the virtual machine
+	vmConnectScript = "/vm/connect"
 	sshDirectory    = "/root/.ssh"
-	sshSocket       = "/run/ssh" // of the ssh connection that commands share
 )
 
-// vmServices returns the services for qemu and for the ssh connection that commands use.
-func vmServices() []machine.Service {
-	return []machine.Service{
-		{Name: vmService, Argv: []string{
-			// To emulate an instruction of cx16, qemu stops all processors. Without the features
-			// avx, avx2 and erms, programs use instructions that qemu emulates faster.
-			"qemu-system-x86_64", "-cpu", "max,-cx16,-avx,-avx2,-erms",
-			"-accel", "tcg,thread=multi,tb-size=512", "-smp", "2", "-m", "3072",
-			"-nodefaults", "-display", "none", "-serial", "stdio",
-			"-kernel", filepath.Join("/software/vm", build.VMKernel), "-initrd", vmInitramfs,
-			"-append", "console=ttyS0 net.ifnames=0 loglevel=4 mitigations=off panic=10",
-			"-drive", "file=" + vmDisk + ",if=virtio,format=raw,cache=unsafe",
-			"-netdev", "tap,id=n,ifname=" + nodeInterface + ",script=" + vmConnectScript +
-				",downscript=no",
-			"-device", "virtio-net-pci,netdev=n",
-		}},
-		{
-			Name: connectionService, After: "tcp:" + nodeIPv4 + ":22",
-			Argv: []string{"sh", "-c", "rm -f " + sshSocket + "; exec ssh -M -N " + sshHost},
-		},
-	}
-}
+// sshHost is the name of the virtual machine in the configuration of ssh.
+const sshHost = "node"

@@ -23,33 +23,14 @@ var vmInit []byte
 // VMPluginDir is the directory of the CNI plugins in a virtual machine, where Debian installs them.
 const VMPluginDir = "/usr/lib/cni"
 
-const (
-	// nodeInterface is the tap interface of the control plane's machine that leads to the virtual
-	// machine.
-	nodeInterface = "tap0"
-	// sshHost is the name of the virtual machine in the configuration of ssh.
-	sshHost = "node"
-)
-
 // installVM writes the files of the control plane's machine, including the disk and the initramfs
 // of the virtual machine.
 func (o Options) installVM(
 	ctx context.Context, dir *machine.Dir, s *build.Software, ca *authority,
 ) error {
 	d := &disk{root: dir.Root(), err: dir.WriteSystem(o.Name, nodeIPv4)}
-	d.write(vmConnectScript, fmt.Appendf(nil,
-		"#!/bin/sh -e\nip address add %s/24 dev $1\nip link set $1 up\nip route add %s via %s\n",
-		gatewayIPv4, podRangeIPv4, nodeIPv4), 0o755)
-	d.write(sshDirectory+"/config", fmt.Appendf(nil, `Host %s
-	HostName %s
-	User root
-	StrictHostKeyChecking no
-	UserKnownHostsFile /dev/null
-	LogLevel ERROR
-	ControlPath %s
-	ServerAliveInterval 30
-	ServerAliveCountMax 10
-`, sshHost, nodeIPv4, sshSocket), 0o600)
+	d.write(vmConnectScript, o.render("vm-connect", nil), 0o755)
+	d.write(sshDirectory+"/config", o.render("ssh_config", nil), 0o600)
 	if err := d.writeCredentials(o, ca, "127.0.0.1"); err != nil {
 		return err
 	}

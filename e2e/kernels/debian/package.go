@@ -2,6 +2,7 @@
 package debian
 
 import (
+	"encoding/csv"
 	"fmt"
 	"path"
 	"strings"
@@ -59,18 +60,16 @@ func FormatList(comment string, packages []Package) string {
 
 // ParseList parses the output of FormatList.
 func ParseList(text string) ([]Package, error) {
+	list := csv.NewReader(strings.NewReader(text))
+	list.Comma, list.Comment = ' ', '#'
+	list.FieldsPerRecord = 7 // as Package.line writes them
+	records, err := list.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("list of packages, want the fields "+
+			"archive suite arch name version sha256 path: %w", err)
+	}
 	var packages []Package
-	number := 0
-	for line := range strings.Lines(text) {
-		number++
-		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
-			continue
-		}
-		f := strings.Fields(line) // as Package.line writes them
-		if len(f) != 7 {
-			return nil, fmt.Errorf("list of packages, line %d: %d fields, want 7: "+
-				"archive suite arch name version sha256 path", number, len(f))
-		}
+	for _, f := range records {
 		packages = append(packages, Package{
 			Source: Source{Archive: f[0], Suite: f[1], Arch: f[2]},
 			Name:   f[3], Version: f[4], SHA256: f[5], Path: f[6],
