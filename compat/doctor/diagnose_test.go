@@ -262,6 +262,9 @@ func TestDiagnose(t *testing.T) {
 			redirect, v4, nil, Warning,
 			"eth0 has the address fd00::5, but these parameters do not capture IPv6", Works,
 		},
+		"the agent reports IPv6 that is not captured": {redirect, v4, func(f *Facts) {
+			f.IPv6Bypass = "IPv6 traffic of fd00::5 bypasses the proxy"
+		}, Problem, "IPv6 is not captured: IPv6 traffic of fd00::5 bypasses the proxy", Degraded},
 		"IPv6 disabled": {
 			redirect, nil, setting("net.ipv6.conf.lo.disable_ipv6", "1"), Problem,
 			"IPv6 is disabled for lo", Degraded,

@@ -42,6 +42,10 @@ type Facts struct {
 	// changed during each attempt to read them, so that they may be incomplete.
 	Interrupted []string
 
+	// IPv6Bypass is the text of the node agent about IPv6 traffic that bypasses the proxy because
+	// the pod's addresses have changed; empty if there is none.
+	IPv6Bypass string
+
 	// Tables are all tables of nf_tables, the newest first, which is the order of chains at equal
 	// priority.
 	Tables    []rules.Table

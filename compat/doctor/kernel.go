@@ -155,7 +155,11 @@ func (d *diagnosis) checkIPv6() {
 			fmt.Sprintf("IPv6 is disabled for lo: %s cannot be added", needed),
 			"sysctl -w net.ipv6.conf.lo.disable_ipv6=0")
 	}
-	if d.redirect.IPv6 {
+	switch {
+	case d.redirect.IPv6:
+		return
+	case d.IPv6Bypass != "":
+		d.add("interfaces", Problem, "IPv6 is not captured: "+d.IPv6Bypass, "create the pod again")
 		return
 	}
 	for _, i := range d.Interfaces {

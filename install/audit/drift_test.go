@@ -347,18 +347,28 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 			}
 			env.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
 			advance(3 * time.Minute)
+			const text = "the addresses in the CNI result did not require it, but the present ones do, and " +
+				"IPv6 traffic of fd00::7 bypasses the proxy"
 			if env.states() != row.states || len(env.events) > 0 &&
-				!strings.Contains(env.events[0].Message, "IPv6 traffic of fd00::7 bypasses the proxy") {
+				!strings.Contains(env.events[0].Message, text) {
 				t.Errorf("dual stack %s: %s, events %+v; want %s, events only about IPv6", row.dualStack,
 					env.states(), env.events, row.states)
+			}
+			// The location has the same decision as the audit.
+			want := map[string]string{"true": text}[row.dualStack]
+			if l, err := env.Locate(t.Context(), "shop", "web"); err != nil || l.IPv6Bypass != want {
+				t.Errorf("dual stack %s: location %+v, error %v; want IPv6Bypass %q", row.dualStack, l, err,
+					want)
 			}
 			if reported := env.takeEvents(); reported != row.reported {
 				t.Errorf("dual stack %s: events %q, want %q", row.dualStack, reported, row.reported)
 			}
 			env.set(func() { s.addresses = s.addresses[:1] })
 			advance(2 * time.Minute)
-			if env.states() != "1 redirected" {
-				t.Errorf("states: %s, want 1 redirected", env.states())
+			if l, err := env.Locate(t.Context(), "shop", "web"); env.states() != "1 redirected" ||
+				err != nil || l.IPv6Bypass != "" {
+				t.Errorf("states: %s, location %+v, error %v; want 1 redirected, no bypass", env.states(), l,
+					err)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
@@ -148,20 +149,20 @@ func (r *auditRun) isSandboxEnding(undecided time.Duration) bool {
 	return r.item.PodStatus.Deleted && undecided < teardownTime
 }
 
-// inspectIPv6 reports IPv6 traffic that bypasses the proxy because the pod has received an IPv6
-// address after ADD had decided from its addresses not to capture IPv6. It reports nothing if ADD,
-// like Istio, would not capture IPv6 with the present addresses.
+// inspectIPv6 reports IPv6 traffic that bypasses the proxy because the pod's addresses have changed
+// since ADD decided from them not to capture IPv6. It reports nothing if ADD, like Istio, would not
+// capture IPv6 with the present addresses.
 func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situation string) {
-	i := slices.IndexFunc(addresses, netip.Addr.Is6)
-	if i < 0 || r.desired.redirect == nil || r.desired.redirect.IPv6 {
+	address, ok := r.desired.uncapturedIPv6(addresses)
+	if !ok {
 		return
 	}
 	if r.ipv6.version != r.version || !slices.Equal(r.ipv6.addresses, addresses) {
 		if r.orphaned {
 			r.state = Unknown
-			r.recordEvent(reasonUnknown, fmt.Sprintf("%s, but whether they should capture IPv6 traffic of "+
-				"%s is unknown, because the pod had no IPv6 address when they were made", situation,
-				addresses[i]))
+			r.recordEvent(reasonUnknown, fmt.Sprintf("%s, but they do not capture IPv6, and whether they "+
+				"should capture IPv6 traffic of %s is unknown, because the API server no longer has the pod",
+				situation, address))
 			return
 		}
 		object, err := r.fetchPod(ctx, r.item)
@@ -169,17 +170,61 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 			r.onUnreadable(err)
 			return
 		}
-		// Ignore the error: the pod's annotations have become invalid, and ADD would capture
-		// nothing.
-		parameters, _, _ := decide.Parameters(object, addresses, r.Decide)
-		r.ipv6 = ipv6Decision{version: r.version, addresses: addresses, captured: parameters.IPv6}
+		captured := r.capturesIPv6(object, addresses)
+		r.ipv6 = ipv6Decision{version: r.version, addresses: addresses, captured: captured}
 	}
 	if r.ipv6.captured {
 		r.state = Drifted
-		r.recordEvent(reasonBypassed, fmt.Sprintf("%s, but they do not capture IPv6, because the pod had no "+
-			"IPv6 address when they were made: IPv6 traffic of %s bypasses the proxy; %s",
-			situation, addresses[i], r.recreationInstruction()))
+		r.recordEvent(reasonBypassed, fmt.Sprintf("%s, but they do not capture IPv6: %s; %s", situation,
+			r.desired.ipv6BypassText(address), r.recreationInstruction()))
 	}
+}
+
+// uncapturedIPv6 returns the first IPv6 address among the global addresses of a pod. It returns
+// false if there is none, or if the pod's rules capture IPv6.
+func (d desiredState) uncapturedIPv6(addresses []netip.Addr) (address netip.Addr, ok bool) {
+	i := slices.IndexFunc(addresses, netip.Addr.Is6)
+	if i < 0 || d.redirect == nil || d.redirect.IPv6 {
+		return netip.Addr{}, false
+	}
+	return addresses[i], true
+}
+
+// capturesIPv6 reports whether ADD would capture IPv6 of a pod with the addresses.
+func (a *Auditor) capturesIPv6(pod *decide.Pod, addresses []netip.Addr) bool {
+	// Ignore the error: the pod's annotations have become invalid, and ADD would capture nothing.
+	parameters, _, _ := decide.Parameters(pod, addresses, a.Decide)
+	return parameters.IPv6
+}
+
+// ipv6BypassText describes IPv6 traffic that ADD would capture with the pod's present addresses.
+func (d desiredState) ipv6BypassText(address netip.Addr) string {
+	origin := "in the CNI result"
+	if d.origin == fromRepair {
+		origin = "that the pod had when it was repaired"
+	}
+	return fmt.Sprintf("the addresses %s did not require it, but the present ones do, and IPv6 traffic "+
+		"of %s bypasses the proxy", origin, address)
+}
+
+// ipv6Bypass returns the text for a pod whose IPv6 traffic bypasses the proxy as inspectIPv6 reports
+// it. The text is empty for other pods, and if the pod's addresses cannot be read, which also
+// prevents the caller from reading the pod's rules.
+func (a *Auditor) ipv6Bypass(pod *decide.Pod, d desiredState, sb sandbox.Sandbox) string {
+	if d.redirect == nil || d.redirect.IPv6 {
+		return ""
+	}
+	ns, err := a.Open(sb)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = ns.Close() }()
+	addresses, _ := ns.Addresses()
+	addresses = decide.GlobalAddresses(addresses)
+	if address, ok := d.uncapturedIPv6(addresses); ok && a.capturesIPv6(pod, addresses) {
+		return d.ipv6BypassText(address)
+	}
+	return ""
 }
 
 // An ipv6Decision records whether ADD would capture the IPv6 traffic of a pod with the addresses.

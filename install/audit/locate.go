@@ -46,6 +46,7 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	sb, reason := a.sandboxOf(ctx, item.UID, d.sandboxPod)
 	if sb != nil {
 		l.NetNS = sb.Path
+		l.IPv6Bypass = a.ipv6Bypass(pod, d, *sb)
 	}
 	if d.decision.Outcome == decide.Ambient {
 		l.Ambient = d.ambient

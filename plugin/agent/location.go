@@ -34,6 +34,10 @@ type Location struct {
 	Backend string `json:"backend,omitempty"`
 	// Redirect has the parameters of the pod's rules. It is nil unless the decision is redirect.
 	Redirect *rules.Redirect `json:"redirect,omitempty"`
+	// IPv6Bypass says that IPv6 traffic bypasses the proxy, and why, if the parameters do not
+	// capture IPv6 and ADD would capture it with the present addresses of the pod. It is a
+	// lower-case text without a full stop, or empty.
+	IPv6Bypass string `json:"ipv6Bypass,omitempty"`
 	// Ambient has the parameters of the rules of a pod in ambient mode. It is nil unless the
 	// decision is ambient.
 	Ambient *rules.Ambient `json:"ambient,omitempty"`

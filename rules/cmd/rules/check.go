@@ -38,6 +38,8 @@ type checkResult struct {
 	Differences []rules.Difference `json:"differences"`
 	// Foreign is the effect of foreign rules; omitted if there are differences.
 	Foreign *foreign.Effect `json:"foreign,omitempty"`
+	// IPv6Bypass is the text of the node agent about IPv6 traffic that bypasses the proxy.
+	IPv6Bypass string `json:"ipv6Bypass,omitempty"`
 }
 
 func (checkResult) kind() string { return "Check" }
@@ -58,7 +60,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 			return systemError(err)
 		}
 		// Check could not read the rules of the other backend. The differences exist anyway.
-		if printErr := s.reportCheck(ns, found, nil); exitCode(printErr) != exitDifferent {
+		if printErr := s.reportCheck(ns, found, nil, ""); exitCode(printErr) != exitDifferent {
 			return printErr
 		}
 		return failure{exitDifferent, err}
@@ -73,25 +75,32 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 		read := foreign.Inspect(ns, desired, p.budget)
 		effect = &read.Effect
 	}
-	return s.reportCheck(ns, found, effect)
+	return s.reportCheck(ns, found, effect, p.ipv6Bypass())
 }
 
 // reportCheck prints the result. The effect of foreign rules is nil if there are differences.
-func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *foreign.Effect) error {
+func (s *system) reportCheck(
+	ns *netns.NS, found compat.Comparison, effect *foreign.Effect, ipv6Bypass string,
+) error {
 	equal := len(found.Differences) == 0
 	var lines string
 	if equal {
 		lines = fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend) +
 			s.effectText(effect)
+		if ipv6Bypass != "" {
+			lines += s.color.Paint(color.Red, "bypass: IPv6 is not captured") + "\n  " +
+				rules.Printable(ipv6Bypass) + "\n"
+		}
 	} else {
 		lines = s.differencesText(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
 			count(len(found.Differences), "difference"), ns, found.Backend)
 	}
 	result := checkResult{
 		ns.String(), string(found.Backend), equal,
-		append([]rules.Difference{}, found.Differences...), effect,
+		append([]rules.Difference{}, found.Differences...), effect, ipv6Bypass,
 	}
-	if err := s.print(lines, result); err != nil || equal && effect.Verdict() == foreign.None {
+	if err := s.print(lines, result); err != nil ||
+		equal && effect.Verdict() == foreign.None && ipv6Bypass == "" {
 		return err
 	}
 	return failure{code: exitDifferent}

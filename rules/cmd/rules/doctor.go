@@ -79,7 +79,7 @@ func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.F
 		return facts.Facts, doctor.DiagnoseNode(facts, p.host.Parameters), nil
 	}
 	facts := doctor.Gather(ns, rs, p.doctorBudget)
-	facts.Backend = p.backendName()
+	facts.Backend, facts.IPv6Bypass = p.backendName(), p.ipv6Bypass()
 	if p.AmbientMode {
 		return facts, doctor.DiagnoseAmbient(facts, p.AmbientRedirect()), nil
 	}

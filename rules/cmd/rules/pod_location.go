@@ -207,3 +207,12 @@ func (p *parameters) namespaceNotFound() error {
 	return fmt.Errorf("pod %s: its network namespace was not found on this node: "+
 		"the pod may have ended, or not yet started", p.pod)
 }
+
+// ipv6Bypass returns the agent's text about IPv6 traffic of the pod that bypasses the proxy; empty
+// if there is none, or without --pod.
+func (p *parameters) ipv6Bypass() string {
+	if p.located == nil {
+		return ""
+	}
+	return p.located.IPv6Bypass
+}

@@ -26,11 +26,13 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 	other := *good.Redirect
 	other.OutboundExcludePorts = nil
 	drifted.Redirect = &other
-	stopped, orphaned := good, good
+	stopped, orphaned, uncaptured := good, good, good
 	stopped.NetNS = ""
 	orphaned.Orphaned = true
+	uncaptured.IPv6Bypass = "IPv6 traffic of fd00::7 bypasses the proxy"
 	dir := startAgentWithPods(t, map[string]agent.Location{
 		"web": good, "drifted": drifted, "stopped": stopped, "orphaned": orphaned,
+		"uncaptured": uncaptured,
 		"plain": {
 			Decision: "skip", Reason: "not-injected",
 			Message: "there is no annotation sidecar.istio.io/status",
@@ -68,6 +70,18 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 			[]string{"check", "--pod", "default/drifted"},
 			1,
 			"1 difference in /proc/", "",
+		},
+		{
+			"check a pod whose IPv6 is not captured",
+			[]string{"check", "--pod", "default/uncaptured"},
+			1,
+			"by nft\nbypass: IPv6 is not captured\n  IPv6 traffic of fd00::7 bypasses the proxy\n", "",
+		},
+		{
+			"diagnose a pod whose IPv6 is not captured",
+			[]string{"doctor", "--pod", "default/uncaptured"},
+			1,
+			"IPv6 is not captured: IPv6 traffic of fd00::7 bypasses the proxy", "",
 		},
 		{
 			"explain a packet with the desired rules",
