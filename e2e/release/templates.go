@@ -6,11 +6,11 @@ import (
 	"text/template"
 )
 
-//go:embed krew.yaml provenance.json spdx.json
+//go:embed krew.yaml nfpm.yaml provenance.json spdx.json
 var templateFiles embed.FS
 
-// templates are the manifest of the plugin in an index of krew, the provenance, and the SPDX document
-// of a program.
+// templates are the manifest of the plugin in an index of krew, the configuration of packages, the
+// provenance, and the SPDX document of a program.
 var templates = template.Must(template.ParseFS(templateFiles, "*"))
 
 // addRendered writes an artifact that is rendered from a template.
