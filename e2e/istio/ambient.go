@@ -84,12 +84,23 @@ var (
 // pick returns a random element.
 func pick[T any](r *rand.Rand, elements []T) T { return elements[r.IntN(len(elements))] }
 
+// distinct returns n different values that next generates.
+func distinct[T fmt.Stringer](n int, next func() T) []T {
+	seen := map[string]bool{}
+	var values []T
+	for len(values) < n {
+		if v := next(); !seen[v.String()] {
+			seen[v.String()] = true
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
 // RandomAmbient returns n different random configurations. Equal seeds yield equal configurations.
 func RandomAmbient(seed uint64, n int) []AmbientConfiguration {
 	r := rand.New(rand.NewPCG(seed, 0))
-	seen := map[string]bool{}
-	var configurations []AmbientConfiguration
-	for len(configurations) < n {
+	return distinct(n, func() AmbientConfiguration {
 		c := AmbientConfiguration{
 			IPv6: r.IntN(3) > 0, DNS: r.IntN(2) > 0,
 			PodDNS:        pick(r, []string{"", "", "true", "false"}),
@@ -101,10 +112,6 @@ func RandomAmbient(seed uint64, n int) []AmbientConfiguration {
 				"virt0", "virt1", "eth0.100", "br-1a2b", "net_1", "tap-0123456789a", "virt+",
 			}))
 		}
-		if !seen[c.String()] {
-			seen[c.String()] = true
-			configurations = append(configurations, c)
-		}
-	}
-	return configurations
+		return c
+	})
 }

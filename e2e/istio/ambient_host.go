@@ -160,21 +160,14 @@ const maxPodChanges = 20
 // configurations. No two pods have the same address at the same time.
 func RandomAmbientHosts(seed uint64, n int) []AmbientHostConfiguration {
 	r := rand.New(rand.NewPCG(seed, 1))
-	seen := map[string]bool{}
-	var configurations []AmbientHostConfiguration
-	for len(configurations) < n {
-		c := AmbientHostConfiguration{
+	return distinct(n, func() AmbientHostConfiguration {
+		return AmbientHostConfiguration{
 			IPv6: r.IntN(3) > 0, IPv4Source: pick(r, ipv4Sources), IPv6Source: pick(r, ipv6Sources),
 			Kubelet:    pick(r, []string{"kubelet", "kubelet", "kubelite"}),
 			KubeletUID: pick(r, []uint32{0, 0, 1000, 65534, 1<<32 - 2}),
 			Changes:    randomChanges(r, r.IntN(maxPodChanges+1)),
 		}
-		if !seen[c.String()] {
-			seen[c.String()] = true
-			configurations = append(configurations, c)
-		}
-	}
-	return configurations
+	})
 }
 
 // randomChanges returns n changes. On average, at least three of five add a new pod; the others
