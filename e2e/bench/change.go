@@ -31,13 +31,6 @@ func changeRows(t Tools) []Row {
 	}
 	const name = "one of 1000 excluded prefixes changes, under traffic"
 	fast := row("change", name, 2, istioNative)
-	fast.Note = "Meanwhile an application in the pod sends 5,000 datagrams per second over lo to " +
-		"another one, which answers each; an unanswered datagram counts as lost. The time in " +
-		"process ends when the kernel has committed the transaction; the socket is closed later, " +
-		"in the background. Sluice first reads and compares all rules and prefixes, and writes " +
-		"only the changed prefix. \"" + readName + "\" is a repair by the agent, which has read " +
-		"the rules before; the kernel rejects the transaction if they have changed since then, " +
-		"and the agent reads them again."
 	fast.Goals = []report.Goal{
 		{Entry: readName, Quantity: report.Wall, Limit: 1e-3},
 		{Entry: coldName, Quantity: report.Wall, Limit: 1e-3},

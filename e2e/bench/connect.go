@@ -20,9 +20,7 @@ func connectRows(t Tools) []Row {
 	row := Row{
 		ID: "connect", Topic: "New connections",
 		Name: "sequential connections, redirected to a listener in the pod", RoundsFactor: 4,
-		Plotted: report.Rate,
-		Note: "The excluded prefixes are IPv4 prefixes that contain none of the destinations. " +
-			"Without rules, the client connects to the listener directly.",
+		Plotted:    report.Rate,
 		Candidates: []Candidate{t.connectCandidate("no rules", report.Floor, podSetup{})},
 	}
 	sizes := []int{0, 1000, 10_000}

@@ -36,9 +36,6 @@ func diffRows(t Tools) []Row {
 		}
 		rows = append(rows, row)
 	}
-	rows[0].Note = "The process compares the parameters with the rules that the real istio-iptables " +
-		"has created, as printed by iptables-save and ip6tables-save. istio-iptables creates one " +
-		"rule per excluded prefix. No peer can make this comparison."
 	return rows
 }
 

@@ -49,10 +49,6 @@ func inProcessRows() []Row {
 			},
 		})
 	}
-	rows[0].Note = "The parameters describe an injected dual-stack pod with DNS capture. " +
-		"\"In process\" is the time from parameters to committed rules. \"Batch cached\" omits " +
-		"compiling and encoding, as for many pods with the same parameters. Creating the " +
-		"namespace is not included."
 	return rows
 }
 

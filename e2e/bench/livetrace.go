@@ -36,10 +36,6 @@ func traceRows(t Tools) []Row {
 	connect := Row{
 		ID: "trace-connect", Topic: "Live trace", RoundsFactor: 4, Plotted: report.Rate,
 		Name: "new connections of a pod with Sluice's rules, with and without a trace",
-		Note: "Measured like the new connections above. The traces run in processes that share " +
-			"the cores with the connections, and print to /dev/null. rules trace traces at most " +
-			"1000 packets per second at each hook; nft monitor trace traces the first packet of " +
-			"every connection.",
 		Candidates: []Candidate{
 			t.connectCandidate(name, report.Floor, podSetup{writer: &sluice}),
 		},
@@ -47,8 +43,6 @@ func traceRows(t Tools) []Row {
 	packets := Row{
 		ID: "trace-packets", Topic: "Live trace", RoundsFactor: 5, Plotted: report.Rate,
 		Name: "packets of established flows of a pod with Sluice's rules, with and without a trace",
-		Note: "Measured like the packets of established flows above, per second of CPU time of the " +
-			"sender.",
 		Candidates: []Candidate{
 			t.sendCandidate(name, report.Floor,
 				podSetup{writer: &sluice, sidecar: Sidecar{WithoutDNS: true}}),

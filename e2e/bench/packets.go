@@ -38,11 +38,6 @@ func packetRows(t Tools) []Row {
 	row := Row{
 		ID: "packets", Topic: "Packets of established flows",
 		Name: "sequential datagrams over lo", Plotted: report.Rate, RoundsFactor: 5,
-		Note: "Per second of CPU time. The cost comes from conntrack, which a redirect needs and " +
-			"which processes every packet. An empty NAT chain does not enable conntrack. " +
-			"Therefore there are two variants of the empty chain: without conntrack, and with " +
-			"conntrack enabled by a rule in a chain that no hook calls. The flow has been " +
-			"answered, and no rule redirects it. DNS capture needs chains that see every packet.",
 		Goals: []report.Goal{
 			{Entry: plain, Quantity: report.Rate, Others: []string{tracked.name}, Factor: 0.97},
 			{

@@ -14,9 +14,6 @@ func reapplyRows(t Tools) []Row {
 	const topic = "Rules applied again, unchanged"
 	row := Row{
 		ID: "again", Topic: topic, Name: "no excluded prefixes", Plotted: report.Wall,
-		Note: "istio-iptables runs one process per rule to check that the rule exists, and does " +
-			"not check the order of the rules. istio-nftables always rewrites its rules. Sluice " +
-			"reads all rules from the kernel, compares them, and writes nothing.",
 		Goals: []report.Goal{
 			{Entry: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
 			{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{emptyName}, Factor: 2},

@@ -22,8 +22,6 @@ func restartRows() []Row {
 		Name:         fmt.Sprintf("%d new pods, one goroutine per core", restartPods),
 		RoundsFactor: 0.5,
 		Plotted:      report.Wall,
-		Note: "Memory kept is the growth of the heap after all pods are programmed, measured " +
-			"after a garbage collection.",
 		Goals: []report.Goal{
 			{Entry: coldName, Quantity: report.Wall, Others: []string{rawName}, Factor: 1.5},
 			{Entry: coldName, Quantity: report.Kept, Limit: 100e3},
