@@ -64,8 +64,8 @@ func TestKind(t *testing.T) {
 	s.mustLeaveNothing(t, parent, before)
 }
 
-// mustReachEachOther checks that the pods answer and other reach each other by pod addresses and
-// host port.
+// mustReachEachOther checks that the pods "answer" and "other" reach each other by their addresses
+// and host ports.
 func (s *testCluster) mustReachEachOther(t *testing.T) {
 	t.Helper()
 	for from, to := range map[string]string{"answer": "other", "other": "answer"} {

@@ -18,7 +18,7 @@ import (
 )
 
 // As in istio-cni's chart, the profile sets a default that the value under cni overrides. The same
-// value outside of cni is refused, because istio-cni's chart ignores it.
+// value outside of cni is rejected, because istio-cni's chart ignores it.
 func TestProfileEnablesAmbientMode(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}":                              "false",

@@ -23,8 +23,8 @@ var absentIfNull = []string{
 }
 
 // A null value means the default, like a missing one. Helm deletes a key whose value is null, and
-// with helm upgrade --reuse-values the keys that the earlier version of the chart did not have are
-// missing. The agent accepts the result.
+// with helm upgrade --reuse-values, keys that are new in this version of the chart are missing. The
+// agent accepts the result.
 func TestNullMeansTheDefault(t *testing.T) {
 	t.Parallel()
 	keys := keysOf(parse(t, readme(t, filepath.Join(deploy.ChartDir, "values.yaml"))), nil)
