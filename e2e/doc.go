@@ -15,6 +15,7 @@
 //	kernels       runs tests on other kernels under qemu
 //	bench         measures Sluice and its peers in one run
 //	image         builds the image without a container engine
+//	embedded      decodes files that are embedded in programs
 //	readme        reads commands in READMEs, and updates their generated blocks
 //
 // The subdirectories deploy (chart, manifests and alerts) and release are separate modules.

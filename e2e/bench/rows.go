@@ -5,7 +5,7 @@ import (
 	_ "embed" // for the notes
 	"slices"
 
-	"sigs.k8s.io/yaml"
+	"github.com/sluice-mesh/sluice/e2e/embedded"
 )
 
 //go:embed notes.yaml
@@ -15,10 +15,7 @@ var notesYAML []byte
 func Rows(t Tools) []Row {
 	rows := slices.Concat(inProcessRows(), processRows(t), reapplyRows(t), changeRows(t),
 		restartRows(), connectRows(t), packetRows(t), traceRows(t), diffRows(t))
-	var notes map[string]string
-	if err := yaml.UnmarshalStrict(notesYAML, &notes); err != nil {
-		panic("notes.yaml: " + err.Error())
-	}
+	notes := embedded.Decode[map[string]string](notesYAML)
 	for i := range rows {
 		rows[i].Note = cmp.Or(rows[i].Note, notes[rows[i].ID])
 	}

@@ -11,9 +11,8 @@ import (
 	"strings"
 	"text/template"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+	"github.com/sluice-mesh/sluice/e2e/embedded"
 )
 
 // configFiles contains configurations, which are templates.
@@ -98,9 +97,5 @@ func (o Options) services(apiAddress string) []machine.Service {
 
 // decodeServices returns the services in a configuration.
 func (o Options) decodeServices(file string, parameters map[string]any) []machine.Service {
-	var services []machine.Service
-	if err := yaml.UnmarshalStrict(o.render(file, parameters), &services); err != nil {
-		panic(err) // cannot happen: the file belongs to the program
-	}
-	return services
+	return embedded.Decode[[]machine.Service](o.render(file, parameters))
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/sluice-mesh/sluice/e2e/embedded"
 )
 
 // testPackages contains the directories of the packages whose tests run.
@@ -23,12 +23,7 @@ type testSet struct {
 var testsYAML []byte
 
 // testSets contains the tests in tests.yaml.
-var testSets = func() (sets []testSet) {
-	if err := yaml.UnmarshalStrict(testsYAML, &sets); err != nil {
-		panic("tests.yaml: " + err.Error())
-	}
-	return sets
-}()
+var testSets = embedded.Decode[[]testSet](testsYAML)
 
 // runsIn reports whether the machine has the backends that the tests need.
 func (t testSet) runsIn(s ModuleSet) bool { return (!t.NFT || s.NFT) && (!t.Legacy || s.Legacy) }

@@ -4,6 +4,8 @@ import (
 	_ "embed" // for the DaemonSet
 
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/sluice-mesh/sluice/e2e/embedded"
 )
 
 // Istio's label of pods and namespaces in ambient mode, and its annotation of pods that are
@@ -22,7 +24,7 @@ var ztunnelYAML []byte
 // Ztunnel returns a DaemonSet of this module's ztunnel, with the privileges, socket directory and
 // update strategy of Istio's DaemonSet.
 func Ztunnel(namespace string) *appsv1.DaemonSet {
-	d := decode[appsv1.DaemonSet](ztunnelYAML)
+	d := embedded.Decode[*appsv1.DaemonSet](ztunnelYAML)
 	d.Namespace = namespace
 	return d
 }

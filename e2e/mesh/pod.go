@@ -5,7 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/e2e/embedded"
 )
 
 // Image is the name of the sample application's image, which must be loaded on the node.
@@ -26,18 +27,9 @@ const NameLabel = "mesh.test/name"
 //go:embed pod.yaml
 var podYAML []byte
 
-// decode returns an object of this package as YAML.
-func decode[T any](text []byte) *T {
-	object := new(T)
-	if err := yaml.UnmarshalStrict(text, object); err != nil {
-		panic(err) // cannot happen: the text belongs to the program
-	}
-	return object
-}
-
 // Pod returns a pod with the application, without a sidecar. It has a readiness probe.
 func Pod(namespace, name string) *corev1.Pod {
-	pod := decode[corev1.Pod](podYAML)
+	pod := embedded.Decode[*corev1.Pod](podYAML)
 	pod.Namespace, pod.Name = namespace, name
 	pod.Labels, pod.Annotations = map[string]string{NameLabel: name}, map[string]string{}
 	return pod
@@ -46,7 +38,7 @@ func Pod(namespace, name string) *corev1.Pod {
 // Container returns a container that runs the command mesh with arguments, as the application's
 // user.
 func Container(name string, args ...string) corev1.Container {
-	c := decode[corev1.Pod](podYAML).Spec.Containers[0]
+	c := embedded.Decode[*corev1.Pod](podYAML).Spec.Containers[0]
 	c.Name, c.Args, c.ReadinessProbe = name, args, nil
 	return c
 }
@@ -60,7 +52,7 @@ func asProxy(c corev1.Container) corev1.Container {
 
 // probe returns a probe that requests a path from a port of the pod every second.
 func probe(path string, port int) *corev1.Probe {
-	p := decode[corev1.Pod](podYAML).Spec.Containers[0].ReadinessProbe
+	p := embedded.Decode[*corev1.Pod](podYAML).Spec.Containers[0].ReadinessProbe
 	p.HTTPGet = &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(port)}
 	return p
 }

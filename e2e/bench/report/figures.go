@@ -6,8 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
+	"github.com/sluice-mesh/sluice/e2e/embedded"
 	"github.com/sluice-mesh/sluice/e2e/readme"
 )
 
@@ -33,12 +32,7 @@ type figure struct {
 var figuresYAML []byte
 
 // figures are the figures of the README.
-var figures = func() (figures []figure) {
-	if err := yaml.UnmarshalStrict(figuresYAML, &figures); err != nil {
-		panic("figures.yaml: " + err.Error())
-	}
-	return figures
-}()
+var figures = embedded.Decode[[]figure](figuresYAML)
 
 // WriteFigures writes the figures into the README at path.
 func WriteFigures(path string, r Results) error {
