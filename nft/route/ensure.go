@@ -55,7 +55,7 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 			change.added = append(change.added, o)
 		case !errors.Is(err, unix.EEXIST):
 			err = fmt.Errorf("add %s: %w", o, explainError(ns, o, err))
-			return Change{}, errors.Join(err, change.undo(h, r.conn))
+			return Change{}, errors.Join(err, change.undo(h))
 		}
 	}
 	var stale []object
@@ -72,7 +72,7 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 		stale, err = newPruning(want).find(r)
 	}
 	if err != nil {
-		return Change{}, errors.Join(err, change.undo(h, r.conn))
+		return Change{}, errors.Join(err, change.undo(h))
 	}
 	change.stale = len(stale) > 0
 	return change, nil
@@ -160,13 +160,12 @@ func (c Change) Undo() error {
 	if c.Empty() {
 		return nil
 	}
-	r, h, err := openForChanges(c.ns)
+	h, err := c.ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
-	defer r.close()
 	defer h.Close()
-	return c.undo(h, r.conn)
+	return c.undo(h)
 }
 
 // Except returns the change without the objects of keep, so that Undo keeps them.
@@ -179,24 +178,11 @@ func (c Change) Except(keep rules.Routing) Change {
 }
 
 // undo removes the added objects in the reverse order of their addition, even after an error.
-func (c Change) undo(h *netlink.Handle, socket conn) error {
-	var errs []error
-	for _, o := range slices.Backward(c.added) {
-		_, err := remove(h, socket, o)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// remove removes o, and reports whether it existed.
-func remove(h *netlink.Handle, c conn, o object) (bool, error) {
-	switch err := o.remove(h, c); {
-	case isNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("remove %s: %w", o, err)
-	}
-	return true, nil
+func (c Change) undo(h *netlink.Handle) error {
+	objects := slices.Clone(c.added)
+	slices.Reverse(objects)
+	_, err := removeAll(c.ns, h, objects)
+	return err
 }
 
 // ErrNoIPv6 is wrapped by the error of [Ensure] for IPv6 objects if a sysctl of the namespace

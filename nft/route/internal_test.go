@@ -360,3 +360,48 @@ func TestOnlySomeErrorsMeanThatPacketsAreDropped(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedEnsureRemovesItsPolicyRule covers the removal of a rule from a namespace with more rules
+// than the limit.
+func TestFailedEnsureRemovesItsPolicyRule(t *testing.T) {
+	ns := netnstest.New(t)
+	setLimits(t, 1, 1)
+	const limit = "list policy rules: the namespace has more than 1 policy rules"
+	if _, err := Ensure(ns, rules.Routing{Policies: []rules.PolicyRoute{{
+		Family: rules.IPv4, Mark: 1337, Table: 133, Priority: rules.PolicyPriority,
+	}}}); err == nil || err.Error() != limit {
+		t.Errorf("error %v, want %s", err, limit)
+	}
+	setLimits(t, 100, 100)
+	if found, err := Find(ns, rules.Routing{}); len(found) > 0 || err != nil {
+		t.Errorf("remaining objects %q, error %v", found, err)
+	}
+}
+
+// TestOnlyTheEqualRulesBeforeAForeignOneAreRemoved covers a foreign rule between two equal rules.
+func TestOnlyTheEqualRulesBeforeAForeignOneAreRemoved(t *testing.T) {
+	ns := netnstest.New(t)
+	r, h, err := openForChanges(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	defer h.Close()
+	own := policyRule{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: rules.PolicyPriority}
+	foreign := own.kernel()
+	foreign.IifName = "lo"
+	if err := errors.Join(own.addBeside(r.conn), h.RuleAdd(foreign), own.addBeside(r.conn)); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := Prune(ns, rules.Routing{})
+	if removed != 1 || err == nil || !strings.Contains(err.Error(), "iif lo") {
+		t.Errorf("removed %d rules, error %v; want 1 and the rule with iif lo", removed, err)
+	}
+	if err := r.readPolicyRules(); err != nil {
+		t.Fatal(err)
+	}
+	isForeign := func(f foundRule) bool { return f.policy == rules.PolicyRoute(own) && !f.isPlain }
+	if !slices.ContainsFunc(r.policyRules, isForeign) {
+		t.Error("the foreign rule was removed")
+	}
+}

@@ -26,9 +26,8 @@ type object interface {
 	family() rules.Family
 	// add returns EEXIST if the object exists. Both sockets are of the namespace.
 	add(h *netlink.Handle, c conn) error
-	// remove returns an error that [isNotFound] recognizes if the object does not exist. Both
-	// sockets are of the namespace.
-	remove(h *netlink.Handle, c conn) error
+	// remove returns an error that [isNotFound] recognizes if the object does not exist.
+	remove(h *netlink.Handle) error
 	// String returns a text like `policy rule "ip -4 rule priority 133 …"`.
 	String() string
 }
@@ -68,23 +67,8 @@ func (p policyRule) addBeside(c conn) error {
 	return c.exchange(request.Serialize(), func(nlmsg.Message) error { return nil })
 }
 
-// remove returns an error if the kernel would remove another rule: it removes the first rule that
-// has the selectors of the request, even if the rule has further ones (rule_find in
-// net/core/fib_rules.c).
-func (p policyRule) remove(h *netlink.Handle, c conn) error {
-	r := &reader{conn: c}
-	if err := r.readPolicyRules(); err != nil {
-		return err
-	}
-	i := slices.IndexFunc(r.policyRules, func(r foundRule) bool {
-		return r.policy == rules.PolicyRoute(p)
-	})
-	if i >= 0 && !r.policyRules[i].isPlain {
-		return fmt.Errorf("the kernel would remove %q, which precedes it; remove that rule first",
-			r.policyRules[i].String())
-	}
-	return h.RuleDel(p.kernel())
-}
+// remove must not be called if the kernel would remove another rule; see [removal].
+func (p policyRule) remove(h *netlink.Handle) error { return h.RuleDel(p.kernel()) }
 
 func (p policyRule) String() string {
 	mark := fmt.Sprintf("0x%x", p.Mark)
@@ -138,7 +122,7 @@ func (r localRoute) add(h *netlink.Handle, c conn) error {
 	return errors.New("other processes add and remove the route continuously")
 }
 
-func (r localRoute) remove(h *netlink.Handle, _ conn) error { return h.RouteDel(r.kernel()) }
+func (r localRoute) remove(h *netlink.Handle) error { return h.RouteDel(r.kernel()) }
 
 // list returns all routes of the table.
 func (r localRoute) list(c conn) ([]foundRoute, error) { return c.listRoutes(r.ipFamily, r.table) }
@@ -191,9 +175,7 @@ func (a loopbackAddr) family() rules.Family { return rules.FamilyOf(netip.Addr(a
 
 func (a loopbackAddr) add(h *netlink.Handle, _ conn) error { return h.AddrAdd(nil, a.kernel()) }
 
-func (a loopbackAddr) remove(h *netlink.Handle, _ conn) error {
-	return h.AddrDel(nil, a.kernel())
-}
+func (a loopbackAddr) remove(h *netlink.Handle) error { return h.AddrDel(nil, a.kernel()) }
 
 func (a loopbackAddr) String() string {
 	return fmt.Sprintf("address \"ip -%d address %s dev lo\"", a.family(), netip.Addr(a))

@@ -2,10 +2,13 @@ package route
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -125,15 +128,84 @@ func prune(ns *netns.NS, p pruning) (removed []object, err error) {
 		return nil, err
 	}
 	defer h.Close()
-	var errs []error
-	for _, o := range found {
-		existed, err := remove(h, r.conn, o)
-		errs = append(errs, err)
-		if existed {
+	return removeAll(ns, h, found)
+}
+
+// removeAll removes the objects, even after an error, and returns the objects that existed. If it
+// cannot list the policy rules, it removes none of them.
+func removeAll(ns *netns.NS, h *netlink.Handle, objects []object) (removed []object, err error) {
+	removals, listErr := listRemovals(ns, objects)
+	errs := []error{listErr}
+	for _, o := range objects {
+		if p, ok := o.(policyRule); ok {
+			r := removals[p]
+			switch {
+			case listErr != nil:
+				continue
+			case r.own > 0:
+				removals[p] = removal{r.own - 1, r.other}
+			case r.other != "":
+				errs = append(errs, fmt.Errorf(
+					"remove %s: the kernel would remove %q, which precedes it; remove that rule first",
+					p, r.other))
+				continue
+			}
+		}
+		switch err := o.remove(h); {
+		case err == nil:
 			removed = append(removed, o)
+		case !isNotFound(err):
+			errs = append(errs, fmt.Errorf("remove %s: %w", o, err))
 		}
 	}
 	return removed, errors.Join(errs...)
+}
+
+// A removal contains the rules that the kernel would remove for a policy rule: it removes the first
+// rule that has the selectors of the request, even if the rule has further ones (rule_find in
+// net/core/fib_rules.c).
+type removal struct {
+	own   int    // the number of rules without further selectors that precede other
+	other string // the first rule with further selectors, if there is one
+}
+
+// listRemovals returns the removals for the policy rules of objects. It lists the rules once for
+// all objects, because a process of the pod can add thousands of rules that [Prune] removes. It
+// keeps only one removal for each object, so that it needs no limit of listed rules: [Ensure] must
+// be able to remove its rules after an error because of the limit. It uses a new socket, because
+// answers to an earlier request may remain in the receive buffer after such an error.
+func listRemovals(ns *netns.NS, objects []object) (map[policyRule]removal, error) {
+	isPolicyRule := func(o object) bool { _, ok := o.(policyRule); return ok }
+	if !slices.ContainsFunc(objects, isPolicyRule) {
+		return nil, nil
+	}
+	r, err := newReader(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	isSelected := setOf(objects)
+	return listAll("policy rules", func() (map[policyRule]removal, error) {
+		removals := map[policyRule]removal{}
+		err := r.exchange(queryRequest(), func(m nlmsg.Message) error {
+			if m.Type != unix.RTM_NEWRULE {
+				return nil
+			}
+			rule, err := decodeRule(m.Body)
+			p := policyRule(rule.policy)
+			switch found := removals[p]; {
+			case err != nil:
+				return err
+			case !isSelected[p] || found.other != "":
+			case rule.isPlain:
+				removals[p] = removal{own: found.own + 1}
+			default:
+				removals[p] = removal{found.own, rule.String()}
+			}
+			return nil
+		})
+		return removals, err
+	})
 }
 
 // find returns the objects to remove, routes before rules.
