@@ -52,8 +52,8 @@ func dial() (*conn, error) {
 	return &conn{fd: fd}, nil
 }
 
-// withSocket calls f with a socket in the namespace, and returns the result of f. An error names the
-// namespace.
+// withSocket calls f with a socket in the namespace, and returns the result of f. An error names
+// the namespace.
 func withSocket[T any](ns *netns.NS, f func(*conn) (T, error)) (result T, err error) {
 	err = ns.DoNamed(func() error {
 		c, err := dial()

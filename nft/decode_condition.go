@@ -41,8 +41,8 @@ func (d *ruleDecoder) decodeLimitRate(a attributes) error {
 		rateUnit, burstUnit, effect = " bytes", "bytes", rules.ReadsHistory
 	}
 	return d.addStateful(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
-		overText(a.Number(unix.NFTA_LIMIT_FLAGS)), a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit, a.Number(unix.NFTA_LIMIT_BURST),
-		burstUnit), effect)
+		overText(a.Number(unix.NFTA_LIMIT_FLAGS)), a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit,
+		a.Number(unix.NFTA_LIMIT_BURST), burstUnit), effect)
 }
 
 // decodeQuota decodes a limit of the total number of bytes.

@@ -43,7 +43,10 @@ var expressionKinds = [...]expressionKind{
 		name: "meta", decode: (*ruleDecoder).decodeMeta, destination: unix.NFTA_META_DREG,
 		written: unix.NFTA_META_SREG,
 	},
-	{name: "ct", decode: (*ruleDecoder).decodeCT, destination: unix.NFTA_CT_DREG, written: unix.NFTA_CT_SREG},
+	{
+		name: "ct", decode: (*ruleDecoder).decodeCT, destination: unix.NFTA_CT_DREG,
+		written: unix.NFTA_CT_SREG,
+	},
 	{
 		name: "payload", decode: (*ruleDecoder).decodePayload, destination: unix.NFTA_PAYLOAD_DREG,
 		written: unix.NFTA_PAYLOAD_SREG,

@@ -87,7 +87,8 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	}
 	first, last, ok := d.natPorts(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 	flags := a.Number(unix.NFTA_REDIR_FLAGS)
-	if !ok || flags&^(unix.NF_NAT_RANGE_PROTO_SPECIFIED|unix.NF_NAT_RANGE_PERSISTENT) != 0 || contradictsPort(flags, first) {
+	if !ok || flags&^(unix.NF_NAT_RANGE_PROTO_SPECIFIED|unix.NF_NAT_RANGE_PERSISTENT) != 0 ||
+		contradictsPort(flags, first) {
 		return errUnsupported
 	}
 	d.addAction(rules.RedirectTo{Port: first, Last: last})
@@ -135,8 +136,9 @@ func (d *ruleDecoder) decodeMasquerade(a attributes) error {
 func (d *ruleDecoder) sourceText(
 	t xt.Translation, a attributes, flags uint32, minAttr, maxAttr uint16,
 ) string {
-	const known = unix.NF_NAT_RANGE_MAP_IPS | unix.NF_NAT_RANGE_PROTO_SPECIFIED | unix.NF_NAT_RANGE_PROTO_RANDOM |
-		unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY | unix.NF_NAT_RANGE_PERSISTENT
+	const known = unix.NF_NAT_RANGE_MAP_IPS | unix.NF_NAT_RANGE_PROTO_SPECIFIED |
+		unix.NF_NAT_RANGE_PROTO_RANDOM | unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY |
+		unix.NF_NAT_RANGE_PERSISTENT
 	var ok bool
 	if t.Port, t.Last, ok = d.natPorts(a, minAttr, maxAttr); !ok || flags&^known != 0 ||
 		contradictsPort(flags, t.Port) {
@@ -160,7 +162,8 @@ func (d *ruleDecoder) decodeNAT(a attributes) error {
 	flags, okFlags := natFlags(a)
 	if !ok || !okFlags || contradictsPort(flags, first) ||
 		a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
-		flags&^(unix.NF_NAT_RANGE_MAP_IPS|unix.NF_NAT_RANGE_PROTO_SPECIFIED|unix.NF_NAT_RANGE_PERSISTENT) != 0 {
+		flags&^(unix.NF_NAT_RANGE_MAP_IPS|unix.NF_NAT_RANGE_PROTO_SPECIFIED|
+			unix.NF_NAT_RANGE_PERSISTENT) != 0 {
 		return errUnsupported
 	}
 	family := a.Number(unix.NFTA_NAT_FAMILY)

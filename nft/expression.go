@@ -185,6 +185,7 @@ func (x *expressions) addVerdict(kind expr.VerdictKind, chain string) {
 // addRedirect redirects to the port in the register.
 func (x *expressions) addRedirect() {
 	x.add(appendTo(&x.redirects, expr.Redir{
-		RegisterProtoMin: register, RegisterProtoMax: register, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED,
+		RegisterProtoMin: register, RegisterProtoMax: register,
+		Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED,
 	}))
 }

@@ -73,7 +73,8 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot
 type ReadOptions struct {
 	// UntilChange requests a result that stays true until the generation changes. In it, the
 	// elements of a set whose elements may expire are unknown, because the kernel deletes them
-	// without a new generation. By default the result contains the elements at the time of the read.
+	// without a new generation. By default the result contains the elements at the time of the
+	// read.
 	UntilChange bool
 }
 

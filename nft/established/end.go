@@ -172,8 +172,8 @@ func (e *ender) endUntracked() error {
 	return nil
 }
 
-// addUndestroyed counts a connection that transfers data and has no destroyed socket.
-// deleted reports whether the kernel has deleted its conntrack entry.
+// addUndestroyed counts a connection that transfers data and has no destroyed socket. deleted
+// reports whether the kernel has deleted its conntrack entry.
 func (e *ender) addUndestroyed(protocol rules.Protocol, deleted bool) {
 	// Without tcp_loose, the packets of a TCP connection without an entry are invalid, and no rule
 	// redirects them (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).

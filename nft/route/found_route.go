@@ -158,9 +158,9 @@ func (h *nextHop) set(kind uint16, value []byte) {
 	}
 }
 
-// addHops adds the next hops of an attribute, and reports whether the attribute is well-formed. Each
-// next hop is a struct rtnexthop (its length in 16 bits, two bytes, the interface in 32 bits) and
-// attributes.
+// addHops adds the next hops of an attribute, and reports whether the attribute is well-formed.
+// Each next hop is a struct rtnexthop (its length in 16 bits, two bytes, the interface in 32 bits)
+// and attributes.
 func (r *foundRoute) addHops(value []byte) bool {
 	for len(value) > 0 {
 		if len(value) < unix.SizeofRtNexthop {

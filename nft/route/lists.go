@@ -54,7 +54,7 @@ type Route struct {
 // Routes lists the routes of all tables except main, local and default once, IPv4 before IPv6.
 // device returns the name of the interface with an index. If the routes change at the same time,
 // Routes returns a list that may lack routes, with [netlink.ErrDumpInterrupted]. More than 10,000
-// routes of these tables, or a million of all tables, are an error.
+// routes of these tables, or a million of all tables in one family, are an error.
 func Routes(ns *netns.NS, device func(index int) string) (list []Route, err error) {
 	r, err := newReader(ns)
 	if err != nil {

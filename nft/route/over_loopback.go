@@ -20,9 +20,9 @@ type LoopbackRoutes struct {
 	// OverLoopback contains the routes that send packets over the loopback interface. It omits:
 	//   - routes to loopback addresses,
 	//   - the routes that [ReadAll] returns, if no other policy rule looks up their table,
-	//   - the routes that the kernel adds for the addresses of interfaces, if the first effective
-	//     policy rule looks up the table local. Packets to these addresses stay in the namespace,
-	//     whatever their marks.
+	//   - routes to single addresses that the kernel adds with the addresses of interfaces, if the
+	//     first effective policy rule looks up the table local. Packets to these addresses stay in
+	//     the namespace, whatever their marks.
 	OverLoopback []string
 	// Encapsulating contains the routes that encapsulate packets and send them over the loopback
 	// interface: the encapsulated packets may leave the host by another interface. It also contains

@@ -15,9 +15,9 @@ import (
 )
 
 // maxObjects is the maximum number of policy rules, of addresses, of nexthop objects, and of routes
-// in the tables that policy rules look up. maxRoutes is the maximum number of routes of all tables,
-// of which only a few are kept. A process of the pod can add any number, and could exhaust the time
-// and the memory of the reader. They are variables for tests.
+// in the tables that policy rules look up. maxRoutes is the maximum number of routes of all tables
+// in one family, of which only a few are kept. A process of the pod can add any number, and could
+// exhaust the time and the memory of the reader. They are variables for tests.
 var (
 	maxObjects = 10_000
 	maxRoutes  = 1 << 20
