@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// MaxObject is the maximum size of an object in bytes. etcd accepts 1.5 MiB (--max-request-bytes)
+// maxObject is the maximum size of an object in bytes. etcd accepts 1.5 MiB (--max-request-bytes)
 // of protobuf, and the API server accepts requests of 3 MiB. The JSON of an object, with escapes,
-// defaults and managed fields, is less than three times as large as its protobuf.
-const MaxObject = 8 << 20
+// defaults and managed fields, is usually less than three times as large as its protobuf.
+const maxObject = 8 << 20
 
 // readObject reads an answer of status 200.
 func readObject(answer *http.Response) ([]byte, *requestError) {
@@ -24,12 +24,12 @@ func readObject(answer *http.Response) ([]byte, *requestError) {
 		return nil, unavailable("its answer has content type %s, not application/json",
 			shortQuote(mediaType))
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, MaxObject+1))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxObject+1))
 	switch {
-	case len(body) > MaxObject:
+	case len(body) > maxObject:
 		return nil, &requestError{
 			kind: Unavailable, final: true,
-			err: fmt.Errorf("its answer is larger than %d MiB", MaxObject>>20),
+			err: fmt.Errorf("its answer is larger than %d MiB", maxObject>>20),
 		}
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &requestError{

@@ -8,14 +8,17 @@ import (
 	"io"
 
 	"k8s.io/client-go/rest"
-
-	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 // maxListed is the maximum number of objects in a list. It limits the memory for small objects, of
 // which a response could contain millions. Kubernetes supports 10,000 namespaces and 110 pods per
 // node, and by default keeps 12,500 pods that have ended.
 const maxListed = 50_000
+
+// maxListedBytes is the maximum size in bytes of an object in a list, which client-go also has for
+// an event of a watch. An object that etcd accepts (1.5 MiB, --max-request-bytes) may have more than
+// 9 MiB in JSON, because the API server escapes "<" as six bytes.
+const maxListedBytes = 16 << 20
 
 // readList sends a request for a list of pods or namespaces. It decodes one object of the response
 // at a time and converts it by [trim], so that the cached forms determine the memory. client-go
@@ -43,7 +46,7 @@ func decodeList(r io.Reader) (*list, error) {
 	d := json.NewDecoder(bounded)
 	// decode decodes the next value, or returns the next token if value is nil.
 	decode := func(value any) (token json.Token, err error) {
-		bounded.end = d.InputOffset() + source.MaxObject
+		bounded.end = d.InputOffset() + maxListedBytes
 		if value == nil {
 			return d.Token()
 		}
@@ -71,7 +74,7 @@ func decodeList(r io.Reader) (*list, error) {
 		}
 	}
 	if err == nil {
-		_, err = decode(nil) // the end of the object
+		err = decodeEnd(decode, '}')
 	}
 	return l, err
 }
@@ -99,8 +102,21 @@ func decodeItems(
 		}
 		items = append(items, *trimmed.(*object))
 	}
-	_, err = decode(nil)
-	return items, err
+	return items, decodeEnd(decode, ']')
+}
+
+// errTooLarge is the error for an object or a field that is larger than maxListedBytes.
+var errTooLarge = fmt.Errorf("an object or a field is larger than %d MiB", maxListedBytes>>20)
+
+// decodeEnd decodes the end of an object or an array, after [json.Decoder.More] has returned false.
+// More also returns false if a value has exactly maxListedBytes, because it then cannot read the
+// next byte. Other values may follow.
+func decodeEnd(decode func(value any) (json.Token, error), end json.Delim) error {
+	token, err := decode(nil)
+	if err == nil && token != end {
+		return errTooLarge
+	}
+	return err
 }
 
 // A boundedReader reads until end, the number of bytes that it may have read in total.
@@ -112,7 +128,7 @@ type boundedReader struct {
 // Read implements [io.Reader].
 func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.read >= b.end {
-		return 0, fmt.Errorf("an object or a field is larger than %d MiB", source.MaxObject>>20)
+		return 0, errTooLarge
 	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.end-b.read)])
 	b.read += int64(n)

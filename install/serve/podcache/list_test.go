@@ -1,10 +1,9 @@
 package podcache
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
-
-	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 func TestDecodeList(t *testing.T) {
@@ -27,12 +26,22 @@ func TestDecodeList(t *testing.T) {
 			"it has more than 50000 items",
 		},
 		{
-			"a large item", `{"items":[{"spec":"` + strings.Repeat("x", source.MaxObject) + `"}]}`,
-			"an object or a field is larger than 8 MiB",
+			"a large item", `{"items":[{"spec":"` + strings.Repeat("x", maxListedBytes) + `"}]}`,
+			"an object or a field is larger than 16 MiB",
 		},
 		{
-			"a large name", `{"` + strings.Repeat("x", source.MaxObject) + `":0}`,
-			"an object or a field is larger than 8 MiB",
+			"an item after which the next byte is not read",
+			`{"items":[{"spec":"` + strings.Repeat("x", maxListedBytes-len(`{"spec":""}`)) + `"},{}]}`,
+			"an object or a field is larger than 16 MiB",
+		},
+		{
+			"a field after which the next byte is not read",
+			`{"x":{"y":"` + strings.Repeat("x", maxListedBytes-len(`:{"y":""}`)) + `"},"items":[]}`,
+			"an object or a field is larger than 16 MiB",
+		},
+		{
+			"a large name", `{"` + strings.Repeat("x", maxListedBytes) + `":0}`,
+			"an object or a field is larger than 16 MiB",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -56,9 +65,22 @@ func TestDecodeList(t *testing.T) {
 
 // TestManyLargeItems checks that the limit applies to each item.
 func TestManyLargeItems(t *testing.T) {
-	item := `{"spec":"` + strings.Repeat("x", source.MaxObject/2) + `"}`
+	item := `{"spec":"` + strings.Repeat("x", maxListedBytes/2) + `"}`
 	l, err := decodeList(strings.NewReader(`{"items":[` + item + "," + item + "," + item + `]}`))
 	if err != nil || len(l.Items) != 3 {
 		t.Errorf("list %v, error %v; want three items", l, err)
+	}
+}
+
+// TestTheLargestObject checks that a list may contain an object that etcd just accepts, and whose
+// JSON is as long as possible.
+func TestTheLargestObject(t *testing.T) {
+	item, err := json.Marshal(map[string]string{"spec": strings.Repeat("<", 3<<19)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := decodeList(strings.NewReader(`{"items":[` + string(item) + `]}`))
+	if err != nil || len(l.Items) != 1 {
+		t.Errorf("list %v, error %v; want one item", l, err)
 	}
 }

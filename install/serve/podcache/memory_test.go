@@ -24,8 +24,8 @@ const (
 	maxListMemory = 40 << 20
 )
 
-// TestMemoryOfLargePods measures the memory that a cache needs for a list of large pods, in a process
-// of its own.
+// TestMemoryOfLargePods measures the memory that a cache needs for a list of large pods, in a
+// process of its own.
 func TestMemoryOfLargePods(t *testing.T) {
 	if url := os.Getenv("SLUICE_API_SERVER"); url != "" {
 		listLargePods(t, apiclient.Options{
