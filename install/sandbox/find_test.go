@@ -185,7 +185,7 @@ func TestAHugeResultIsNotRead(t *testing.T) {
 	if err := os.WriteFile(file, append(text, strings.Repeat(" ", 2<<20)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantMissing(t, n.finder(), p, file+": more than 2097152 bytes")
+	wantMissing(t, n.finder(), p, file+" has more than 2097152 bytes")
 }
 
 func TestSymbolicLinkIsNotAResult(t *testing.T) {

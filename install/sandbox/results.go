@@ -70,14 +70,11 @@ func (r *results) read(path string) (result, error) {
 		known.time.Equal(info.ModTime()) {
 		return known, nil
 	}
-	switch {
-	case !info.Mode().IsRegular():
+	if !info.Mode().IsRegular() { // a link is not followed
 		return result{}, fmt.Errorf("%s: not a regular file (%s)", path, info.Mode())
-	case info.Size() > maxResultBytes:
-		return result{}, fmt.Errorf("%s: more than %d bytes", path, maxResultBytes)
 	}
 	c := result{size: info.Size(), time: info.ModTime()}
-	text, err := file.ReadRegular(path)
+	text, err := file.ReadAtMost(path, maxResultBytes)
 	if err != nil {
 		return result{}, err
 	}
