@@ -85,9 +85,10 @@ func oldVersion(data []byte) (version string) {
 	return version
 }
 
-// maxNameLength is the maximum length of a network's name. The name of libcni's file with the result
-// of an ADD consists of the name of the network, the ID of the sandbox (64 characters in containerd
-// and CRI-O) and the name of the interface (eth0), with hyphens, and has at most 255 bytes.
+// maxNameLength is the maximum length of a network's name. The name of libcni's file with the
+// result of an ADD consists of the name of the network, the ID of the sandbox (64 characters in
+// containerd and CRI-O) and the name of the interface (eth0), with hyphens, and has at most 255
+// bytes.
 const maxNameLength = 255 - len("-") - 64 - len("-eth0")
 
 // CheckName returns an error if libcni refuses every ADD because of the network's name. CRI-O uses

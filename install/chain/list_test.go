@@ -249,8 +249,8 @@ func (runtimeExec) ExecPlugin(context.Context, string, []byte, []string) ([]byte
 
 func (runtimeExec) FindInPath(plugin string, _ []string) (string, error) { return plugin, nil }
 
-// TestCheckName compares CheckName with an ADD of libcni in a sandbox whose ID has the length of the
-// IDs of containerd and CRI-O.
+// TestCheckName compares CheckName with an ADD of libcni in a sandbox whose ID has the length of
+// the IDs of containerd and CRI-O.
 func TestCheckName(t *testing.T) {
 	for name, want := range map[string]string{
 		"net": "", "k8s-pod-network": "", "9.A_b-": "", strings.Repeat("x", 185): "",

@@ -149,7 +149,7 @@ func (l *limiter) connectionToClose(added *limited) net.Conn {
 		allowed *= nodeFactor
 	}
 	counts := map[netip.Addr]int{} // open connections of each address
-	foreign, most := 0, 0          // open connections that are not the node's: of all addresses, of one
+	foreign, most := 0, 0          // connections that are not the node's: of all addresses, of one
 	for _, c := range l.open {
 		counts[c.address]++
 		if !c.isNode {
