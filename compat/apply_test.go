@@ -23,9 +23,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// rejectedLast returns the iptables-legacy tables of a ruleset. The kernel rejects only the last
+// withRejectedLastTable returns the iptables-legacy tables of a ruleset. The kernel rejects only the last
 // table, nat of IPv6.
-func rejectedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
+func withRejectedLastTable(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	t.Helper()
 	l, err := compat.Translate(compiled(t, append(change, dual)...))
 	if err != nil {
@@ -66,7 +66,7 @@ func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 				applyAndCheck(t, b, ns, compiled(t, tc.before...), nft.Created)
 			}
 			before, routing := istiotest.Dump(t, ns, istiotest.Legacy), routes(t, ns)
-			result, err := compat.ApplyLegacy(ns, rejectedLast(t, tc.change...))
+			result, err := compat.ApplyLegacy(ns, withRejectedLastTable(t, tc.change...))
 			if result != (compat.Result{}) {
 				t.Errorf("result %+v, want the zero Result", result)
 			}

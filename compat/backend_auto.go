@@ -16,9 +16,10 @@ import (
 // because it lacks an nf_tables feature that the ruleset needs. Detecting this costs nothing if
 // nf_tables works, needs no additional privileges, and does not depend on installed programs. Check
 // and Read use the backend that holds Sluice's rules, except that Check with a snapshot of nft uses
-// nft. If neither or both backends hold rules, Check and Read use the same backend as Plan: legacy
-// if [nft.Probe] finds that the kernel lacks a needed feature, and otherwise nft. A process without
-// the privileges for nft.Probe tries to read the nftables rules instead.
+// nft. If neither or both backends hold rules, Check uses the same backend as Plan: legacy if
+// [nft.Probe] finds that the kernel lacks a needed feature, and otherwise nft. Read does the same
+// for the features that every ruleset needs. A process without the privileges for nft.Probe tries
+// to read the nftables rules instead.
 func Choose(name BackendName) (Backend, error) {
 	switch name {
 	case BackendAuto:
@@ -48,8 +49,8 @@ func applyWithLegacy(rs rules.Ruleset, nftErr error) (Result, error) {
 	return result, err
 }
 
-// lacksNFT reports whether the error means that the kernel lacks a feature of nf_tables.
-func lacksNFT(err error) bool {
+// isMissingFeature reports whether the error means that the kernel lacks a feature of nf_tables.
+func isMissingFeature(err error) bool {
 	var kernelErr *nft.KernelError
 	switch {
 	case err == nil, errors.Is(err, route.ErrNoIPv6):
@@ -68,8 +69,8 @@ func (e *unsupportedError) Error() string {
 	text := fmt.Sprintf("cannot use nftables: %v\ncannot use iptables-legacy: %v",
 		e.nft, e.legacy)
 	if IsNotSupported(e.legacy) {
-		text += "\nfor one of the two, load the named modules, or use a kernel with the named" +
-			" options"
+		text += "\nto use either backend, load the modules that its error names, or use a kernel" +
+			" with the options that it names"
 	}
 	return text
 }
@@ -80,7 +81,8 @@ func (e *unsupportedError) Unwrap() []error { return []error{e.nft, e.legacy} }
 // Plan implements Backend.
 func (b autoBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, error) {
 	if prev.empty {
-		ns = nil // any namespace shows which features the kernel supports
+		// Plan does not read ns. The kernel supports the same features in every namespace.
+		ns = nil
 	}
 	return b.supportedBackend(ns, rs).Plan(ns, rs, prev)
 }
@@ -126,7 +128,7 @@ func (autoBackend) supportedBackend(ns *netns.NS, rs rules.Ruleset) Backend {
 		features = []nft.Support{{Feature: nft.FeatureTables, Err: err}}
 	}
 	for _, s := range features {
-		if s.Err != nil && lacksNFT(s.Err) && s.Feature.IsNeededBy(&rs) {
+		if s.Err != nil && isMissingFeature(s.Err) && s.Feature.IsNeededBy(&rs) {
 			return legacyBackend{}
 		}
 	}

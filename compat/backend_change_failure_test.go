@@ -176,7 +176,7 @@ func TestOutcomeOfAFailedRollback(t *testing.T) {
 			for _, rs := range tc.before {
 				applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, rs, nft.Created)
 			}
-			got, err := compat.ApplyLegacyWithFailingRollback(ns, rejectedLast(t, tproxy))
+			got, err := compat.ApplyLegacyWithFailingRollback(ns, withRejectedLastTable(t, tproxy))
 			if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "roll back: ") {
 				t.Errorf("error %v, want an error of the rollback", err)
 			}

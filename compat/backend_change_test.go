@@ -74,7 +74,7 @@ func TestFailedBackendChangeChangesNothing(t *testing.T) {
 			return chosen(t, compat.BackendNFT).Apply(ns, rejectedByNFT(t), compat.Snapshot{})
 		}},
 		{compat.BackendNFT, func(ns *netns.NS) (compat.Result, error) {
-			return compat.ApplyLegacy(ns, rejectedLast(t, tproxy))
+			return compat.ApplyLegacy(ns, withRejectedLastTable(t, tproxy))
 		}},
 	} {
 		t.Run("from "+string(tc.from), func(t *testing.T) {

@@ -40,7 +40,7 @@ func (b nftBackend) Apply(
 	o := nft.ApplyOptions{Since: prev.lastRead, BeforeChange: m.begin}
 	applied, err := p.Apply(nil, o)
 	result, err = m.finish(applied, err)
-	if b.fallback && result.Outcome == "" && lacksNFT(err) {
+	if b.fallback && result.Outcome == "" && isMissingFeature(err) {
 		return applyWithLegacy(rs, err)
 	}
 	return result, err

@@ -19,9 +19,9 @@ import (
 func counters(r *rules.Redirect) { r.Counters = true }
 
 func TestLegacyRulesAreTheSameWithCounters(t *testing.T) {
-	for _, mode := range []func(*rules.Redirect){tproxy, dual} {
-		if diff := cmp.Diff(tables(t, mode, allDNS, exclusions),
-			tables(t, mode, allDNS, exclusions, counters), cmp.Comparer(sameText)); diff != "" {
+	for _, change := range []func(*rules.Redirect){tproxy, dual} {
+		if diff := cmp.Diff(tables(t, change, allDNS, exclusions),
+			tables(t, change, allDNS, exclusions, counters), cmp.Comparer(sameText)); diff != "" {
 			t.Errorf("-without +with counters:\n%s", diff)
 		}
 	}

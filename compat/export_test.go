@@ -71,8 +71,8 @@ func LegacyTables(ns *netns.NS) ([]rules.Table, error) {
 	return found, err
 }
 
-// LacksNFT reports whether the backend auto uses iptables-legacy after the error.
-var LacksNFT = lacksNFT
+// IsMissingFeature reports whether the backend auto uses iptables-legacy after the error.
+var IsMissingFeature = isMissingFeature
 
 // DescribeFeature returns the name, the source and the first kernel version of a feature.
 var DescribeFeature = describeFeature

@@ -16,7 +16,7 @@ import (
 // and Remove, including backend changes and errors. It does not run in parallel with other tests.
 func TestBackendsLeakNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
-	rs, rejected := compiled(t, tproxy), rejectedLast(t, tproxy)
+	rs, rejected := compiled(t, tproxy), withRejectedLastTable(t, tproxy)
 	round := func(i int) {
 		ns := withLoopbackDown(t)
 		defer ns.Close()

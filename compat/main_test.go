@@ -38,7 +38,7 @@ var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		rulestest.SetChecks(os.Getenv)
+		rulestest.SetRapidChecks(os.Getenv)
 		goleak.VerifyTestMain(m)
 	}
 	const inherited = 3 // the first of exec.Cmd.ExtraFiles

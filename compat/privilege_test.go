@@ -169,7 +169,7 @@ func TestAutoSelectsLegacyIfNFTIsMissing(t *testing.T) {
 	for _, want := range []string{
 		"cannot use nftables: ", "CONFIG_NETFILTER_NETLINK",
 		"cannot use iptables-legacy: ", "iptables-legacy's tables of ip ",
-		"CONFIG_IP_NF_IPTABLES, module ip_tables", "CAP_SYS_MODULE", "load the named modules",
+		"CONFIG_IP_NF_IPTABLES, module ip_tables", "CAP_SYS_MODULE", "load the modules",
 	} {
 		if !strings.Contains(neither, want) {
 			t.Errorf("the process prints the error %q, want %q in it", neither, want)

@@ -151,7 +151,7 @@ func TestAutoKeepsNFTAfterAnUnrelatedError(t *testing.T) {
 	err := fmt.Errorf("apply: %w", &nft.KernelError{
 		Message: "delete chain inet sluice a", Errno: unix.ENOENT,
 	})
-	if compat.LacksNFT(err) {
+	if compat.IsMissingFeature(err) {
 		t.Errorf("the kernel lacks nf_tables according to the error %v", err)
 	}
 }

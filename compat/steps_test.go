@@ -10,6 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// If capture moves between mangle and nat, Steps inserts the gate, a chain in mangle that drops TCP
+// packets of new connections until both tables are replaced.
 func TestStepsInsertAGateIfCaptureMovesBetweenTables(t *testing.T) {
 	gate := []rules.Table{compat.WithGate()}
 	for _, tc := range []struct {
@@ -38,7 +40,7 @@ func TestStepsInsertAGateIfCaptureMovesBetweenTables(t *testing.T) {
 			[]string{"ip raw delete", "ip nat"},
 		},
 		{
-			"IPv6 is added, where nothing was captured", tables(t, tproxy), tables(t, tproxy, dual),
+			"IPv6 is added: no gate, because no IPv6 was captured before", tables(t, tproxy), tables(t, tproxy, dual),
 			[]string{"ip6 mangle", "ip6 nat"},
 		},
 		{
@@ -75,7 +77,7 @@ func tables(t *testing.T, change ...func(*rules.Redirect)) []rules.Table {
 // kernel counts the packets of every rule.
 func TestEstablishedPacketsIgnoresOtherRules(t *testing.T) {
 	keep := func(r *rules.Redirect) { r.KeepEstablished = true }
-	want, live := tables(t, tproxy, keep), tables(t, tproxy, keep)
+	desired, live := tables(t, tproxy, keep), tables(t, tproxy, keep)
 	counted := uint64(0)
 	for _, table := range live {
 		for _, c := range table.Chains {
@@ -88,7 +90,7 @@ func TestEstablishedPacketsIgnoresOtherRules(t *testing.T) {
 			}
 		}
 	}
-	if got := compat.EstablishedPackets(want, live); got != 3*counted || counted == 0 {
+	if got := compat.EstablishedPackets(desired, live); got != 3*counted || counted == 0 {
 		t.Errorf("%d packets, want 3 for each of %d rules", got, counted)
 	}
 	if got := compat.EstablishedPackets(tables(t), tables(t)); got != 0 {

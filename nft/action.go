@@ -56,7 +56,7 @@ func (x *expressions) addAction(a rules.Action) error {
 		return x.addMixMark(a)
 	case rules.SetZone:
 		if a.Helper != "" {
-			return fmt.Errorf("the action %s is not supported in nf_tables", a)
+			return fmt.Errorf("the nf_tables encoder does not support the action %s", a)
 		}
 		x.addImmediate(native.AppendUint16(nil, a.Zone))
 		x.addSetCT(expr.CtKeyZONE)
@@ -64,7 +64,7 @@ func (x *expressions) addAction(a rules.Action) error {
 		x.add(&expr.Counter{Packets: x.hits.Packets, Bytes: x.hits.Bytes})
 		x.hits = rules.Hits{} // further counters of the rule start at 0
 	default:
-		return fmt.Errorf("the action %s is not supported in nf_tables", a)
+		return fmt.Errorf("the nf_tables encoder does not support the action %s", a)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (x *expressions) addAction(a rules.Action) error {
 func (x *expressions) addMixMark(a rules.MixMark) error {
 	switch {
 	case a.Mark != 0 && a.ConntrackMark != 0, !a.Conntrack && a.ConntrackMark == 0:
-		return fmt.Errorf("the action %s is not supported in nf_tables", a)
+		return fmt.Errorf("the nf_tables encoder does not support the action %s", a)
 	case a.Mark != 0:
 		x.addMeta(expr.MetaKeyMARK)
 		x.addBitwise(hostBytes(a.Mark), hostBytes(a.Xor))

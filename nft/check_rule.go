@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxComment is the maximum length of a comment that nft prints (NFTNL_UDATA_COMMENT_MAXLEN).
+// maxComment is the maximum length of a comment that nft accepts (NFTNL_UDATA_COMMENT_MAXLEN).
 const maxComment = 128
 
 // checkRule returns an error for a rule with values that the encoder does not support.
@@ -18,13 +18,13 @@ func checkRule(r *rules.Rule) error {
 	for _, m := range r.Matches {
 		if err := checkMatch(m); err != nil {
 			errs = append(errs,
-				fmt.Errorf("the match %s is not supported in nf_tables: %w", m, err))
+				fmt.Errorf("the nf_tables encoder does not support the match %s: %w", m, err))
 		}
 	}
 	for _, a := range r.Actions {
 		if err := checkAction(a); err != nil {
 			errs = append(errs,
-				fmt.Errorf("the action %s is not supported in nf_tables: %w", a, err))
+				fmt.Errorf("the nf_tables encoder does not support the action %s: %w", a, err))
 		}
 	}
 	if err := checkComment(r.Comment); err != nil {
@@ -43,7 +43,7 @@ func checkMatch(m rules.Match) error {
 				return fmt.Errorf("the name is longer than %d bytes", interfaceNameLength-1)
 			}
 			if n.Prefix && values > 1 {
-				return errors.New("a set cannot contain the prefix of a name")
+				return errors.New("the encoder cannot put the prefix of a name into a set")
 			}
 		}
 	case rules.MatchFamily:

@@ -34,7 +34,7 @@ var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) er
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		rulestest.SetChecks(os.Getenv)
+		rulestest.SetRapidChecks(os.Getenv)
 		goleak.VerifyTestMain(m)
 	}
 	if err := runRole(roles[role]); err != nil {

@@ -136,7 +136,7 @@ func (x *expressions) addMatch(m rules.Match, set setRef) error {
 		x.addBitwise(hostBytes(bits), hostBytes(0))
 		x.addCmp(!m.Not, hostBytes(0))
 	default:
-		return fmt.Errorf("the match %s is not supported in nf_tables", m)
+		return fmt.Errorf("the nf_tables encoder does not support the match %s", m)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestReachableFrom lists the chains that are reached from base chains, in a table in which two
+// TestReachableFrom lists the chains that are reached from given chains, in a table in which two
 // chains jump to each other.
 func TestReachableFrom(t *testing.T) {
 	chain := func(name string, targets ...string) rules.Chain {
@@ -40,10 +40,10 @@ func TestReachableFrom(t *testing.T) {
 	}
 }
 
-// TestReachableFromUnsupportedAction lists the chains that are reached from a chain with an
-// unsupported action. A verdict map of nftables may jump to each user-defined chain of the table,
-// but an extension of xtables cannot jump.
-func TestReachableFromUnsupportedAction(t *testing.T) {
+// TestReachableFromUnknown lists the chains that are reached from a chain with an unsupported match
+// or action. An unsupported action may be a verdict map of nftables, which may jump to each
+// user-defined chain of the table. A match or an extension of xtables cannot jump.
+func TestReachableFromUnknown(t *testing.T) {
 	lookup := rules.Unknown{Text: "lookup"}
 	quota := rules.Unknown{Text: "quota", Effect: rules.ReadsHistory}
 	for _, tc := range []struct {
@@ -51,9 +51,9 @@ func TestReachableFromUnsupportedAction(t *testing.T) {
 		rule rules.Rule
 		want []string
 	}{
-		{"any effect", rules.Rule{Actions: []rules.Action{lookup}}, []string{"a", "b", "in"}},
-		{"a condition", rules.Rule{Matches: []rules.Match{quota}}, []string{"in"}},
-		{"xtables", rules.Rule{Actions: []rules.Action{lookup}, XTables: true}, []string{"in"}},
+		{"an action with any effect", rules.Rule{Actions: []rules.Action{lookup}}, []string{"a", "b", "in"}},
+		{"a match", rules.Rule{Matches: []rules.Match{quota}}, []string{"in"}},
+		{"an action of xtables", rules.Rule{Actions: []rules.Action{lookup}, XTables: true}, []string{"in"}},
 	} {
 		table := rules.Table{Chains: []rules.Chain{
 			{Name: "in", Base: &rules.Base{}, Rules: []rules.Rule{tc.rule}},

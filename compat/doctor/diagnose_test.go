@@ -688,9 +688,9 @@ func TestDiagnose(t *testing.T) {
 					t.Errorf("a problem without a next step: %+v", f)
 				}
 			}
-			if !found || Sum(findings) != row.verdict {
+			if !found || VerdictOf(findings) != row.verdict {
 				t.Errorf("want %s: …%s…, verdict %q; got %q\n%s", row.severity, row.contains, row.verdict,
-					Sum(findings), list(findings))
+					VerdictOf(findings), list(findings))
 			}
 		})
 	}
@@ -706,7 +706,7 @@ func TestIncompleteListsProveNothingMissing(t *testing.T) {
 	findings := Diagnose(facts, params)
 	text := list(findings)
 	if !strings.Contains(text, "warning  interfaces  these lists changed during each attempt to read "+
-		"them, and may be incomplete: interfaces, addresses\n") || Sum(findings) != Works ||
+		"them, and may be incomplete: interfaces, addresses\n") || VerdictOf(findings) != Works ||
 		strings.Contains(text, "no interface except lo") {
 		t.Errorf("want the verdict %q, only the incomplete lists, and nothing missing; got\n%s", Works, text)
 	}

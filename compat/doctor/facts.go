@@ -38,16 +38,17 @@ type Facts struct {
 	// Routes are the routes of all tables except main, local and default.
 	Routes        []route.Route
 	InterfacesErr error // of Interfaces, PolicyRules and Routes
-	// Interrupted names the lists of Interfaces, PolicyRules and Routes that other processes
-	// changed during each attempt to read them, so that they may be incomplete.
+	// Interrupted contains the kinds of objects whose lists may be incomplete, because other
+	// processes changed them during each attempt to read them: interfaces, addresses, policy rules
+	// or routes.
 	Interrupted []string
 
 	// IPv6Bypass is the text of the node agent about IPv6 traffic that bypasses the proxy because
 	// the pod's addresses have changed; empty if there is none.
 	IPv6Bypass string
 
-	// Tables are all tables of nf_tables, the newest first, which is the order of chains at equal
-	// priority.
+	// Tables are all tables of nf_tables, the newest first. The kernel runs chains with equal
+	// priority in this order.
 	Tables    []rules.Table
 	TablesErr error
 	// Legacy contains the tables of iptables-legacy and ip6tables-legacy.
@@ -58,9 +59,9 @@ type Facts struct {
 	// ruleset captures. It is nil if the effect was not determined.
 	Foreign *foreign.Effect
 
-	// Drift contains the differences of the rules of Sluice from the ruleset, and of its routes if
-	// there are rules. It is empty if both backends have rules of Sluice. DriftErr is the reason
-	// why the differences are unknown or incomplete.
+	// If exactly one backend has rules of Sluice, Drift contains the differences of these rules and
+	// of Sluice's routes from the ruleset. Otherwise it is empty. DriftErr is the reason why the
+	// differences are unknown or incomplete.
 	Drift    []rules.Difference
 	DriftErr error
 	// DriftEffect is the effect of all rules in the namespace, including Sluice's, on the traffic

@@ -72,19 +72,19 @@ func (v Verdict) NodeMessage() string {
 	return "the node's rules for probes can work"
 }
 
-// Sum returns the verdict for the findings.
-func Sum(findings []Finding) Verdict {
-	sum := Works
+// VerdictOf returns the verdict for the findings.
+func VerdictOf(findings []Finding) Verdict {
+	verdict := Works
 	for _, f := range findings {
 		switch {
 		case f.Severity != Problem:
 		case f.Prevented:
 			return Prevented
 		default:
-			sum = Degraded
+			verdict = Degraded
 		}
 	}
-	return sum
+	return verdict
 }
 
 // Diagnose returns the findings for a redirection, the most severe first. It panics if the

@@ -20,7 +20,7 @@ func TestDiagnoseReportsTheForeignEffect(t *testing.T) {
 		name     string
 		effect   *foreign.Effect
 		severity Severity
-		next     string // part of it
+		next     string // a substring of Finding.Next
 		verdict  Verdict
 	}{
 		{"the effect was not determined", nil, "", "", Works},
@@ -50,9 +50,9 @@ func TestDiagnoseReportsTheForeignEffect(t *testing.T) {
 				}
 			}
 			if found.Severity != row.severity || !strings.Contains(found.Next, row.next) ||
-				Sum(findings) != row.verdict {
+				VerdictOf(findings) != row.verdict {
 				t.Errorf("severity %q, next %q, verdict %s, want %q, %q, %s\n%s", found.Severity, found.Next,
-					Sum(findings), row.severity, row.next, row.verdict, list(findings))
+					VerdictOf(findings), row.severity, row.next, row.verdict, list(findings))
 			}
 		})
 	}

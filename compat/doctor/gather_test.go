@@ -75,7 +75,7 @@ func TestGatherHealthyPod(t *testing.T) {
 	}
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		findings := Diagnose(f, typical(mode))
-		if Sum(findings) != Works || findings[0].Severity == Warning {
+		if VerdictOf(findings) != Works || findings[0].Severity == Warning {
 			t.Errorf("%s: want the verdict %q and no warning, got\n%s", mode, Works, list(findings))
 		}
 	}
@@ -228,8 +228,8 @@ END`)
 			}
 			facts := Gather(network.Pod, rules.MustCompile(row.params), budget)
 			findings := Diagnose(facts, row.params)
-			if (Sum(findings) == Works) != row.captured {
-				t.Errorf("captured is %t, but the verdict is %q:\n%s", row.captured, Sum(findings),
+			if (VerdictOf(findings) == Works) != row.captured {
+				t.Errorf("captured is %t, but the verdict is %q:\n%s", row.captured, VerdictOf(findings),
 					list(findings))
 			}
 		})
@@ -323,7 +323,7 @@ func TestDriftedRules(t *testing.T) {
 			found := slices.ContainsFunc(findings, func(f Finding) bool {
 				return f.Severity == row.severity && strings.Contains(f.Summary, row.want)
 			})
-			if verdict := Sum(findings); !found || verdict != row.verdict {
+			if verdict := VerdictOf(findings); !found || verdict != row.verdict {
 				t.Errorf("verdict %q, want %q and a %s with %q; got\n%s", verdict, row.verdict,
 					row.severity, row.want, list(findings))
 			}

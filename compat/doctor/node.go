@@ -109,8 +109,8 @@ func probeFinding(
 		return OK, fmt.Sprintf("probes to %s get the source %s", pod, desired), ""
 	case outcome.SNATAddr.IsValid() || outcome.SNAT != "":
 		// The kernel evaluates no nat rule after the rule that changes the source.
-		return Problem, fmt.Sprintf("probes to %s get another source than %s%s%s", pod, desired,
-				by(lastStep(trace, isNAT)), consequence),
+		return Problem, fmt.Sprintf("probes to %s do not get the source %s; their source is"+
+				" changed%s%s", pod, desired, by(lastStep(trace, isNAT)), consequence),
 			"remove that rule, or move its chain after Sluice's"
 	}
 	if step := lastStep(trace, anyStep); step != nil {
@@ -118,7 +118,7 @@ func probeFinding(
 				" them is %s", pod, consequence, step),
 			"run rules check --node to find differences from Sluice's rules"
 	}
-	return Problem, fmt.Sprintf("no rule gives probes to %s the source %s%s", pod, desired,
+	return Problem, fmt.Sprintf("no rule changes the source of probes to %s to %s%s", pod, desired,
 		consequence), "the agent writes the rules again; if it cannot, run rules status to see the reason"
 }
 

@@ -44,9 +44,9 @@ func TestDiagnoseNodeNamesTheReasonForDroppedProbes(t *testing.T) {
 	}
 }
 
-// A finding about the source of probes names the rule that changes it, and not a rule after it that
+// A finding about the source of probes names the rule that changes it, and not a later rule that
 // only counts.
-func TestDiagnoseNodeNamesTheReasonForAnotherSource(t *testing.T) {
+func TestDiagnoseNodeNamesTheReasonForAWrongProbeSource(t *testing.T) {
 	h := rules.DefaultAmbientHost()
 	h.Pods = []netip.Addr{netip.MustParseAddr("10.244.1.5")}
 	counts := rules.Table{Family: rules.IPv4, Name: "counts", Chains: []rules.Chain{{
@@ -66,14 +66,14 @@ func TestDiagnoseNodeNamesTheReasonForAnotherSource(t *testing.T) {
 		want, next string
 	}{
 		{
-			"another source",
+			"a rule changes the source",
 			[]rules.Table{translates, counts},
-			"probes to 10.244.1.5 get another source than 169.254.7.127 by ip other post #1: " +
-				"snat ip to 10.0.0.9" + consequence,
+			"probes to 10.244.1.5 do not get the source 169.254.7.127; their source is changed by " +
+				"ip other post #1: snat ip to 10.0.0.9" + consequence,
 			"remove that rule, or move its chain after Sluice's",
 		},
 		{
-			"no other source",
+			"no rule changes the source",
 			[]rules.Table{counts},
 			"probes to 10.244.1.5 keep their source" + consequence +
 				"; the last rule that matches them is ip counts post #1: counter",
@@ -81,7 +81,7 @@ func TestDiagnoseNodeNamesTheReasonForAnotherSource(t *testing.T) {
 		},
 		{
 			"no rule", nil,
-			"no rule gives probes to 10.244.1.5 the source 169.254.7.127" + consequence,
+			"no rule changes the source of probes to 10.244.1.5 to 169.254.7.127" + consequence,
 			"the agent writes the rules again; if it cannot, run rules status to see the reason",
 		},
 	} {
@@ -93,7 +93,8 @@ func TestDiagnoseNodeNamesTheReasonForAnotherSource(t *testing.T) {
 	}
 }
 
-// Only the note about the chain that drops the packet is the reason for a drop.
+// If a packet is dropped by the policy of a chain, the note about this policy is the reason for the
+// drop. Other notes are not.
 func TestDroppedWithoutRule(t *testing.T) {
 	p, err := rules.ParsePacket("out tcp 10.244.1.5:1 > 192.0.2.1:443 uid 1000 state established")
 	if err != nil {

@@ -202,7 +202,7 @@ const laterAdvice = "give that chain a higher priority number, so that it runs l
 // natOrderAdvice returns the remedy for foreign NAT chains that run before Sluice's.
 func (d *diagnosis) natOrderAdvice() string {
 	if slices.Contains(d.redirect.Without, rules.NATFirst) {
-		return "do not turn off the deviation nat-first (see rules help deviations), or " +
+		return "either keep the deviation nat-first turned on (see rules help deviations), or " +
 			laterAdvice
 	}
 	return laterAdvice + ", or make sure that it does not translate the mesh's connections"

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	rulestest.SetChecks(os.Getenv)
+	rulestest.SetRapidChecks(os.Getenv)
 	m.Run()
 }

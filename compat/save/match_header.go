@@ -9,7 +9,7 @@ import (
 
 // This file parses matches of header fields that the model does not represent.
 
-// lengthText returns the text of the match length.
+// lengthText returns the text of a match of the module length (-m length).
 func (r *moduleReader) lengthText() (text string, ok bool) {
 	first, last, ok := numberRange(r.optionValue("--length", ""), 16)
 	return xt.LengthText(r.isNegated(), uint16(first), uint16(last)), ok
@@ -53,9 +53,9 @@ func (r *moduleReader) tosText() (text string, ok bool) {
 
 // tosValue parses a value of TOS with an optional mask.
 func tosValue(text string) (value, mask uint8, ok bool) {
-	first, last, hasMask := strings.Cut(text, "/")
-	v, ok := number(first, 8)
-	m, maskValid := number(last, 8)
+	valueText, maskText, hasMask := strings.Cut(text, "/")
+	v, ok := number(valueText, 8)
+	m, maskValid := number(maskText, 8)
 	if !hasMask {
 		m, maskValid = 0xff, true
 	}

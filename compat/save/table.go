@@ -88,7 +88,7 @@ func (t *table) deleteSame(c *chain, r *rules.Rule) bool {
 	return ok
 }
 
-// countJump adds n to the number of jumps to the chain to which the rule jumps, if any.
+// countJump adds n to the jump count of the rule's jump target, if the rule has one.
 func (t *table) countJump(r *rules.Rule, n int) {
 	if to := jumpTarget(r); to != "" {
 		t.chainByName[to].jumps += n

@@ -13,7 +13,7 @@ func (r *moduleReader) targetCT() rules.Action {
 	}
 	for _, o := range r.options {
 		if o.name != "--zone" && o.name != "--helper" {
-			r.setConntrackText()
+			r.setUnknownConntrack()
 			return nil
 		}
 	}
@@ -23,7 +23,7 @@ func (r *moduleReader) targetCT() rules.Action {
 	}
 	w := o.values[0]
 	if w.is("mark") {
-		r.setConntrackText()
+		r.setUnknownConntrack()
 		return nil
 	}
 	n, ok := number(w.text, 16)

@@ -52,8 +52,8 @@ func (r *moduleReader) netmapText() (text string, ok bool) {
 	return xt.NETMAPText(netip.PrefixFrom(a, bits)), ok && maskValid && bits >= 0
 }
 
-// setConntrackText records that the target CT is unknown.
-func (r *moduleReader) setConntrackText() {
+// setUnknownConntrack records that the target CT is unknown.
+func (r *moduleReader) setUnknownConntrack() {
 	c, zones, ok := xt.ConntrackTarget{}, 0, true
 	for _, o := range r.options {
 		value, valid := o.values[0].text, true

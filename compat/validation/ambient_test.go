@@ -39,7 +39,7 @@ func TestAmbientModeWorks(t *testing.T) {
 					t.Fatal(err)
 				}
 				if running {
-					listenLikeZtunnel(t, pair, 15001, 15006, 15008)
+					listenLikeProxy(t, pair, 15001, 15006, 15008)
 				}
 				r := validate(t, pair, Options{Ambient: &a, Backend: backend.Name()})
 				if r.Outcome() != Works || r.Running != running || r.Count(NotChecked) > 0 {
@@ -67,8 +67,8 @@ func TestAmbientModeWorks(t *testing.T) {
 	}
 }
 
-// listenLikeZtunnel listens in the pod on the TCP ports, and on ztunnel's DNS port for TCP and UDP.
-func listenLikeZtunnel(t *testing.T, pair netnstest.Pair, ports ...int) {
+// listenLikeProxy listens in the pod on the TCP ports, and on ztunnel's DNS port for TCP and UDP.
+func listenLikeProxy(t *testing.T, pair netnstest.Pair, ports ...int) {
 	t.Helper()
 	err := pair.Pod.Do(func() error {
 		for _, network := range []string{"tcp4", "tcp6"} {
@@ -120,13 +120,13 @@ func TestBrokenAmbientModeFails(t *testing.T) {
 		},
 		{
 			"ztunnel without a listener for HBONE", func(t *testing.T, pair netnstest.Pair) {
-				listenLikeZtunnel(t, pair, 15001, 15006)
+				listenLikeProxy(t, pair, 15001, 15006)
 			},
 			[]string{"inbound HBONE, IPv4"},
 		},
 		{
 			"ztunnel without a listener for outbound connections", func(t *testing.T, pair netnstest.Pair) {
-				listenLikeZtunnel(t, pair, 15006, 15008)
+				listenLikeProxy(t, pair, 15006, 15008)
 			},
 			[]string{"outbound, IPv4"},
 		},

@@ -70,7 +70,7 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 					return runFromNeighbor(t, network, o)
 				}, works)
 				if r.Outcome() != Works || !r.Running || r.Count(NotChecked) > 0 {
-					t.Errorf("want %s beside a running proxy, with all checks done: %s", Works,
+					t.Errorf("want outcome %q beside a running proxy, with all checks done: %s", Works,
 						describe(r))
 				}
 			}
@@ -132,18 +132,18 @@ func TestMissingRulesFailBesideARunningProxy(t *testing.T) {
 	o := Options{Redirect: typical(rules.ModeRedirect), Timeout: 200 * time.Millisecond}
 	r := runFromNeighbor(t, network, o)
 	if ok := named(r, OK); len(ok) > 0 || !r.Running || r.Outcome() != Fails {
-		t.Errorf("successful checks %q, want none, and %s beside a running proxy: %s", ok, Fails,
-			describe(r))
+		t.Errorf("successful checks %q, want none, and want outcome %q beside a running proxy: %s",
+			ok, Fails, describe(r))
 	}
 }
 
-// The proxy of a sidecar does not listen on the tunnel port. Inbound connections that bypass it
-// must fail the validation nevertheless.
+// Inbound connections that bypass the proxy must fail the validation, although the proxy of a
+// sidecar does not listen on the tunnel port, which the validation otherwise uses for comparison.
 func TestInboundBypassFailsBesideARunningProxy(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
 			pair := netnstest.NewPair(t)
-			listenLikeZtunnel(t, pair, 15001, 15006)
+			listenLikeProxy(t, pair, 15001, 15006)
 			want := []string{"inbound, IPv4", "inbound, IPv6"}
 			r := validateRepeatedly(func(timeout time.Duration) Result {
 				return validate(t, pair, Options{Redirect: typical(mode), Timeout: timeout})
@@ -156,7 +156,7 @@ func TestInboundBypassFailsBesideARunningProxy(t *testing.T) {
 	}
 }
 
-// Without privileges the kernel still reports which socket accepted a connection.
+// The kernel reports even to an unprivileged process which socket accepted a connection.
 func TestUnprivilegedValidationFindsTheRunningProxy(t *testing.T) {
 	network := newNetwork(t, testbed.Options{})
 	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
@@ -168,10 +168,11 @@ func TestUnprivilegedValidationFindsTheRunningProxy(t *testing.T) {
 	}
 	r := validateAs(t, network.Pod, validationContainer, o)
 	if !r.Running || r.Outcome() != WorksInPart || r.Count(OK) != 4 {
-		t.Errorf("want %s beside a running proxy, and 4 successful checks: %s", WorksInPart,
+		t.Errorf("want outcome %q beside a running proxy, and 4 successful checks: %s", WorksInPart,
 			describe(r))
 	}
-	// Only conntrack reports the destination of a datagram, and it answers only root.
+	// Only conntrack reports the destination of a datagram, and reading conntrack requires
+	// CAP_NET_ADMIN.
 	r = validateAs(t, network.Pod, identity{uid: 1000, gid: 1000}, o)
 	want := []string{"outbound, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over TCP, IPv6"}
 	if got := named(r, OK); !r.Running || !slices.Equal(got, want) {
@@ -180,7 +181,7 @@ func TestUnprivilegedValidationFindsTheRunningProxy(t *testing.T) {
 	}
 }
 
-// Rules that are applied while the validation repeats its checks are recognized.
+// The validation recognizes rules that are applied while it repeats its checks.
 func TestValidationRecognizesRulesThatAreAppliedLate(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := typical(rules.ModeRedirect)
@@ -231,8 +232,8 @@ func TestValidationInAnotherUserNamespace(t *testing.T) {
 	r := runFromNeighbor(t, network, o)
 	if r.Outcome() != WorksInPart || !slices.Contains(named(r, OK), "outbound, IPv6") ||
 		slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
-		t.Errorf("without a process in the user namespace, want %s, success of outbound, IPv6, "+
-			"and no call of the proxy: %s", WorksInPart, describe(r))
+		t.Errorf("without a process in the user namespace, want outcome %q, success of the check "+
+			"%q, and no call of the proxy: %s", WorksInPart, "outbound, IPv6", describe(r))
 	}
 	netnstest.StartInUserNS(t, ns)
 	r = validateRepeatedly(func(timeout time.Duration) Result {
@@ -241,7 +242,7 @@ func TestValidationInAnotherUserNamespace(t *testing.T) {
 	}, works)
 	if r.Outcome() != Works || r.Count(NotChecked) > 0 ||
 		!strings.Contains(describe(r), "uid 1337") {
-		t.Errorf("with a process in the user namespace, want %s with all checks done, and a probe "+
-			"of uid 1337: %s", Works, describe(r))
+		t.Errorf("with a process in the user namespace, want outcome %q with all checks done, and "+
+			"a probe of uid 1337: %s", Works, describe(r))
 	}
 }

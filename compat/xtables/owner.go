@@ -48,9 +48,9 @@ func (c *conn) replaceInUserNamespace(b []byte) error {
 	return waitForClone(int(pid))
 }
 
-// failedOption is set in the exit code of the clone if setsockopt failed, and not set if setns
+// setsockoptFailed is set in the exit code of the clone if setsockopt failed, and not set if setns
 // failed. The other bits are the errno. The exit code is 0 if both succeeded.
-const failedOption = 0x80
+const setsockoptFailed = 0x80
 
 // setInClone clones the process. In the clone, setInClone enters the user namespace and sets the
 // option. The Go runtime does not work in the clone: setInClone must make only raw system calls,
@@ -68,15 +68,15 @@ func setInClone(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall
 	if errno != 0 || pid != 0 {
 		return pid, errno
 	}
-	_, _, failed := syscall.RawSyscall(unix.SYS_SETNS, owner, unix.CLONE_NEWUSER, 0)
-	if failed == 0 {
-		if _, _, failed = syscall.RawSyscall6(unix.SYS_SETSOCKOPT, fd, level, optionReplace, b,
-			length, 0); failed != 0 {
-			failed |= failedOption
+	_, _, exitCode := syscall.RawSyscall(unix.SYS_SETNS, owner, unix.CLONE_NEWUSER, 0)
+	if exitCode == 0 {
+		if _, _, exitCode = syscall.RawSyscall6(unix.SYS_SETSOCKOPT, fd, level, optionReplace, b,
+			length, 0); exitCode != 0 {
+			exitCode |= setsockoptFailed
 		}
 	}
 	for {
-		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(failed), 0, 0)
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(exitCode), 0, 0)
 	}
 }
 
@@ -99,8 +99,8 @@ func waitForClone(pid int) error {
 			status.Signal())
 	case code == 0:
 		return nil
-	case code&failedOption != 0:
-		return os.NewSyscallError("setsockopt", unix.Errno(code&^failedOption))
+	case code&setsockoptFailed != 0:
+		return os.NewSyscallError("setsockopt", unix.Errno(code&^setsockoptFailed))
 	default:
 		return enterError(os.NewSyscallError("setns", unix.Errno(code)))
 	}
@@ -108,8 +108,8 @@ func waitForClone(pid int) error {
 
 // enterError returns the error for a user namespace that the process cannot enter.
 func enterError(err error) error {
-	return fmt.Errorf("enter the user namespace that owns the network namespace, which the kernel"+
-		" requires to replace a table with an owner match: %w", err)
+	return fmt.Errorf("enter the user namespace that owns the network namespace (the kernel"+
+		" requires this to replace a table with an owner match): %w", err)
 }
 
 // openOwningUserNamespace opens the user namespace that owns the network namespace of the thread.

@@ -100,8 +100,8 @@ type Answer struct {
 	Err error
 }
 
-// String returns the servers and destinations of an answered call, such as
-// "outbound 10.9.9.9:80, outside 10.9.9.9:80", or another outcome.
+// String returns the servers and destinations if the call was answered, such as
+// "outbound 10.9.9.9:80, outside 10.9.9.9:80". Otherwise it returns the outcome.
 func (a Answer) String() string {
 	switch a.Outcome {
 	case Answered:

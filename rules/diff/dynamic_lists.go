@@ -38,7 +38,7 @@ const listIgnores = rules.ConnectionInput | rules.ConntrackMarkInput | rules.Con
 // translation is another variable than the result for the original addresses.
 func (s *space) inList(m rules.MatchListed, v *view) set {
 	lookup := func(key, text string) set {
-		return s.variable(variable{key: key, text: text, kind: s.randomIfSingle(hostFact)})
+		return s.variable(variable{key: key, text: text, kind: s.randomForSinglePacket(hostFact)})
 	}
 	key := fmt.Sprintf("list %q %q %q %q", m.State, m.List, m.Parts, m.Contents)
 	if m.Source && v.snatAction != "" {
@@ -84,7 +84,7 @@ func (s *space) inListAfterSNAT(m rules.MatchListed, v *view, key string) set {
 	if !v.snat.IsValid() {
 		return s.variable(found) // the kernel selects the source
 	}
-	found.kind = s.randomIfSingle(hostFact)
+	found.kind = s.randomForSinglePacket(hostFact)
 	original := *v
 	original.snatAction, original.snat = "", netip.Addr{}
 	return s.ifElse(s.is(source, address(v.snat)), s.inList(m, &original), s.variable(found))

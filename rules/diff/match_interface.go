@@ -18,7 +18,7 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 		return s.ifElse(s.hasUserSocket, allIf(s.isNamed(m.Names, "") != m.Not),
 			s.negateIf(m.Not, s.variable(variable{
 				key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
-				text: "the input interface of a packet that leaves the host and has no socket",
+				text: "the input interface at postrouting of a packet without a user socket",
 			})))
 	case v.atPostrouting, v.loopbackArrival, m.Out != (s.hook == rules.Output):
 		return allIf(s.isNamed(m.Names, "") != m.Not)
@@ -46,7 +46,7 @@ func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	}
 	return s.ifElse(rerouted, s.variable(variable{
 		key:  fmt.Sprint("output interface at postrouting ", v.target, names),
-		kind: s.randomIfSingle(unknownBit),
+		kind: s.randomForSinglePacket(unknownBit),
 		text: "by which interface the packet leaves after its destination or its mark has changed",
 	}), s.interfaceNamed(names))
 }

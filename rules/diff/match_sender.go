@@ -55,13 +55,13 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	case isReceived && !v.tproxy.assigned:
 		return s.lookedUp(variable{
 			key:  "cgroup of the receiver " + s.cgroupName(m),
-			kind: s.randomIfSingle(hostFact),
+			kind: s.randomForSinglePacket(hostFact),
 			text: "whether the socket that receives the packet is in the cgroup: " + m.String(),
 		}, v)
 	}
 	in := variable{
 		key:  fmt.Sprint("cgroup ", s.cgroupName(m), v.tproxy),
-		kind: s.randomIfSingle(hostFact),
+		kind: s.randomForSinglePacket(hostFact),
 		text: "whether the sender is in the cgroup: " + m.String(),
 	}
 	if v.tproxy.assigned {

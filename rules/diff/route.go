@@ -286,7 +286,7 @@ func (w *walk) isLocal(t target) set {
 		return all
 	}
 	return w.variable(variable{
-		key: fmt.Sprint("local ", t.addr, t.lastAddr), kind: w.randomIfSingle(hostFact),
+		key: fmt.Sprint("local ", t.addr, t.lastAddr), kind: w.randomForSinglePacket(hostFact),
 		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host",
 			t.addr),
 	})

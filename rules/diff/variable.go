@@ -38,9 +38,9 @@ const (
 	unknownBit
 )
 
-// randomIfSingle returns random in the space of one packet, whose possible outcomes are all listed,
-// and otherwise the given kind.
-func (s *space) randomIfSingle(kind variableKind) variableKind {
+// randomForSinglePacket returns random in the space of one packet, whose possible outcomes are all
+// listed, and otherwise the given kind.
+func (s *space) randomForSinglePacket(kind variableKind) variableKind {
 	if s.single != nil {
 		return random
 	}

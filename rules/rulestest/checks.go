@@ -10,11 +10,11 @@ import (
 // (SLUICE_LONG=1). The number in the long form is the default of package rapid.
 const shortChecks, longChecks = 15, 100
 
-// SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. It
+// SetRapidChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. It
 // does not change the number if the flag -rapid.checks is given, or in the long form, in which
-// rapid's default of 100 applies. SetChecks parses the flags, and panics if SLUICE_CHECKS is not a
-// number from 1. TestMain of packages with expensive inputs calls SetChecks.
-func SetChecks(getenv func(string) string) {
+// rapid's default of 100 applies. SetRapidChecks parses the flags, and panics if SLUICE_CHECKS is not a
+// number from 1. TestMain of packages with expensive inputs calls SetRapidChecks.
+func SetRapidChecks(getenv func(string) string) {
 	flag.Parse()
 	unchanged := getenv("SLUICE_LONG") == "1"
 	flag.Visit(func(f *flag.Flag) { unchanged = unchanged || f.Name == checksFlag })

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-func TestSetChecks(t *testing.T) {
+func TestSetRapidChecks(t *testing.T) {
 	const name = "rapid.checks"
 	f := flag.Lookup(name)
 	initial := f.Value.String()
@@ -29,7 +29,7 @@ func TestSetChecks(t *testing.T) {
 		}
 		t.Setenv("SLUICE_LONG", c.long)
 		t.Setenv("SLUICE_CHECKS", c.number)
-		rulestest.SetChecks(os.Getenv)
+		rulestest.SetRapidChecks(os.Getenv)
 		if got := flag.Lookup(name).Value.String(); got != c.want {
 			t.Errorf("%s: the flag has the value %s, want %s", c.name, got, c.want)
 		}

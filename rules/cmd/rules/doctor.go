@@ -47,7 +47,7 @@ func (s *system) runDoctor(ns *netns.NS, p *parameters) error {
 		return err
 	}
 	result := doctorResult{
-		Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings),
+		Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.VerdictOf(findings),
 		Findings: findings, Node: p.host != nil,
 	}
 	if err := s.print(s.doctorText(result), result); err != nil {

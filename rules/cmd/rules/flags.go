@@ -43,7 +43,7 @@ func captureSectionsAnd(others ...section) []section {
 // copy takes time.
 func (in *inputs) load() {
 	in.given = map[string][]string{}
-	in.parameters = slices.DeleteFunc(table(), func(p parameter) bool {
+	in.parameters = slices.DeleteFunc(allParameters(), func(p parameter) bool {
 		return !slices.Contains(in.sections, p.section) &&
 			!slices.Contains(in.ignoredSections, p.section)
 	})

@@ -166,7 +166,7 @@ func (in *inputs) printFlags(out io.Writer) {
 		return
 	}
 	var names []string
-	for _, p := range table() {
+	for _, p := range allParameters() {
 		if slices.Contains(in.ignoredSections, p.section) {
 			names = append(names, p.names())
 		}

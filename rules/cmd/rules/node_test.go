@@ -81,13 +81,13 @@ func TestNodeFlagSelectsTheRulesOfTheNode(t *testing.T) {
 			// doctor finds a foreign rule by its effect.
 			within(t, ns, "nft",
 				`table ip other { chain late { type nat hook postrouting priority 90; ip daddr 10.244.1.0/24 masquerade; }; }`)
-			try(1, "probes to 10.244.1.5 get another source than 169.254.7.127 by ip other late #1: ", "doctor", "--node")
+			try(1, "probes to 10.244.1.5 do not get the source 169.254.7.127; their source is changed by ip other late #1: ", "doctor", "--node")
 			within(t, ns, "nft", "flush", "ruleset")
 			if backend == compat.BackendLegacy {
 				within(t, ns, "iptables-legacy", "-t", "nat", "-F")
 			}
 			try(1, "missing", "check", "--node")
-			try(1, "no rule gives probes to 10.244.1.5 the source 169.254.7.127", "doctor", "--node")
+			try(1, "no rule changes the source of probes to 10.244.1.5 to 169.254.7.127", "doctor", "--node")
 		})
 	}
 }

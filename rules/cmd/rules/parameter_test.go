@@ -53,26 +53,26 @@ var istioFlags = []struct {
 	{"", "", "ENVOY_USER", "istio-proxy"},
 }
 
-func TestTableHasTheFlagsOfIstio(t *testing.T) {
+func TestParametersIncludeTheFlagsOfIstio(t *testing.T) {
 	for _, want := range istioFlags {
-		i := slices.IndexFunc(table(), func(p parameter) bool {
+		i := slices.IndexFunc(allParameters(), func(p parameter) bool {
 			return p.flag == want.flag && (p.flag != "" || p.variables[0] == want.variables)
 		})
 		if i < 0 {
-			t.Errorf("%v: missing in the table", want)
+			t.Errorf("%v: no such parameter", want)
 			continue
 		}
-		p := table()[i]
+		p := allParameters()[i]
 		if p.short != want.short || strings.Join(p.variables, " ") != want.variables ||
 			p.fallback != want.fallback {
-			t.Errorf("want %v, the table has letter %q, variables %q, default %q", want, p.short,
+			t.Errorf("want %v; the parameter has letter %q, variables %q, default %q", want, p.short,
 				p.variables, p.fallback)
 		}
 	}
 }
 
 func TestVariablesAreNamedAfterTheFlag(t *testing.T) {
-	for _, p := range table() {
+	for _, p := range allParameters() {
 		if p.flag == "" || len(p.variables) == 0 {
 			continue
 		}
@@ -85,7 +85,7 @@ func TestVariablesAreNamedAfterTheFlag(t *testing.T) {
 // TestDefaultsInHelpAreTrue sets each parameter to the default that the help shows. This must
 // change nothing.
 func TestDefaultsInHelpAreTrue(t *testing.T) {
-	for _, p := range table() {
+	for _, p := range allParameters() {
 		if p.fallback == "" {
 			continue
 		}
@@ -100,21 +100,21 @@ func TestDefaultsInHelpAreTrue(t *testing.T) {
 	}
 }
 
-// sharedNames are pairs of sections that may use the same names, because no command has both
-// sections: the packet of explain and the filter of trace, and the budget of check, diff and
-// explain and the budget of doctor.
+// sharedNames maps a section to a later section that may use the same names, because no command has
+// both sections. Explain has the flags of a packet, and trace has the flags of a filter. Check, diff
+// and explain have one budget, and doctor has another.
 var sharedNames = map[section]section{
 	sectionExplain: sectionTrace, sectionBudget: sectionDoctorBudget,
 }
 
 func TestParametersAreDescribedAndHaveUniqueNames(t *testing.T) {
 	seen := map[string]section{}
-	for _, p := range table() {
+	for _, p := range allParameters() {
 		for _, name := range append(slices.Clone(p.variables), "--"+p.flag) {
 			other, found := seen[name]
 			allowed, isShared := sharedNames[other]
 			if found && name != "--" && (!isShared || allowed != p.section) {
-				t.Errorf("%s: twice in the table", name)
+				t.Errorf("%s: two parameters have this name", name)
 			}
 			seen[name] = p.section
 		}
@@ -128,7 +128,7 @@ func TestParametersAreDescribedAndHaveUniqueNames(t *testing.T) {
 // the input: each validated field has a parameter.
 func TestEveryValidatedFieldHasAParameter(t *testing.T) {
 	fields := map[string]bool{}
-	for _, p := range table() {
+	for _, p := range allParameters() {
 		fields[p.field] = true
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[rules.Redirect]()) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// table lists all parameters.
-func table() []parameter {
+// allParameters lists all parameters.
+func allParameters() []parameter {
 	return slices.Concat(captureTable(), ambientTable(), sluiceTable(), otherTable(), packetTable(),
 		diffTable(), liveTraceTable(), budgetTable())
 }

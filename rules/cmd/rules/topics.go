@@ -49,7 +49,7 @@ func topic(name, short string, text func() string) *cobra.Command {
 // environmentHelp returns the help topic "environment".
 func environmentHelp() string {
 	b := new(strings.Builder)
-	for _, p := range table() {
+	for _, p := range allParameters() {
 		for _, variable := range p.variables {
 			meaning := "the same as --" + p.flag
 			if p.flag == "" {
