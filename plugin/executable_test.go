@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -152,4 +153,19 @@ func TestTheExecutable(t *testing.T) {
 		strings.Contains(string(file), token) {
 		t.Errorf("the log contains the token, or cannot be read: %v", err)
 	}
+}
+
+// TestANamespaceThatIsAFIFO checks that no verb waits for a writer of a FIFO: ADD and CHECK fail,
+// and DEL succeeds as without a namespace.
+func TestANamespaceThatIsAFIFO(t *testing.T) {
+	host := netnstest.New(t)
+	c := newCall(t, netnstest.New(t))
+	c.netns = filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(c.netns, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"ADD", "CHECK"} {
+		execute(t, host, verb, c).mustFail(t)
+	}
+	execute(t, host, "DEL", c).checkSilent(t)
 }

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -20,6 +21,7 @@ func Main(version string) int {
 	var input *stdinTee
 	if os.Getenv("CNI_COMMAND") == "DEL" {
 		input = teeStdin()
+		hideFIFO()
 	}
 	err := skel.PluginMainFuncsWithError(p.Funcs(), cni.PluginSupports(config.Versions()...), about)
 	if err != nil && input != nil {
@@ -33,6 +35,15 @@ func Main(version string) int {
 		fmt.Fprintf(os.Stderr, "print the error %q: %v\n", err, printErr)
 	}
 	return 1
+}
+
+// hideFIFO removes CNI_NETNS from the environment if it names a FIFO, as if the namespace no longer
+// existed: package skel would open the file after DEL, and wait for a writer.
+func hideFIFO() {
+	info, err := os.Stat(os.Getenv("CNI_NETNS"))
+	if err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		_ = os.Unsetenv("CNI_NETNS") // DEL continues with the file if this fails
+	}
 }
 
 // completeDel runs a DEL that package skel has refused. Otherwise the runtime would repeat the same

@@ -349,6 +349,20 @@ func TestDiagnose(t *testing.T) {
 				{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "equal"},
 			}
 		}, OK, "src_valid_mark", Works},
+		"the first policy rule drops all packets": {redirect, nil, func(f *Facts) {
+			drop := route.Rule{
+				Family: rules.IPv4, Priority: 50, HasOthers: true, DropsAll: true, Text: "blackhole",
+			}
+			f.PolicyRules = append([]route.Rule{drop}, f.PolicyRules...)
+		}, Problem, "the first policy rule drops all packets, also those to the proxy: blackhole", Degraded},
+		"a later policy rule that drops packets": {
+			redirect, nil, rule(route.Rule{Family: rules.IPv4, Priority: 50, HasOthers: true, DropsAll: true}),
+			OK, "src_valid_mark", Works,
+		},
+		"an IPv6 rule that drops packets while only IPv4 is captured": {
+			redirect, v4, rule(route.Rule{Family: rules.IPv6, HasOthers: true, DropsAll: true}), OK,
+			"src_valid_mark", Works,
+		},
 		"a later policy rule": {
 			tproxy, nil, rule(route.Rule{Family: rules.IPv4, Priority: 500, Table: 7}), OK,
 			"src_valid_mark", Works,

@@ -106,6 +106,7 @@ func (d *diagnosis) run() []Finding {
 	d.checkSourceMark()
 	d.checkConntrack()
 	d.checkLocalPorts()
+	d.checkDroppingRules()
 	d.checkMarkRules()
 	d.checkMarkRoutes()
 	d.checkPassthrough()

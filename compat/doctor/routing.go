@@ -58,6 +58,19 @@ func (d *diagnosis) checkMarkRules() {
 	}
 }
 
+// checkDroppingRules reports a policy rule that drops all packets because no rule precedes it, not
+// even the rule for the table of local addresses.
+func (d *diagnosis) checkDroppingRules() {
+	hasEarlier := map[rules.Family]bool{}
+	for _, r := range d.PolicyRules {
+		if r.DropsAll && !hasEarlier[r.Family] && (r.Family == rules.IPv4 || d.redirect.IPv6) {
+			d.add("routing", Problem, "the first policy rule drops all packets, also those to the proxy: "+
+				r.Text, "remove that rule")
+		}
+		hasEarlier[r.Family] = true // the kernel lists the rules of a family in their order
+	}
+}
+
 // similarFindings counts similar findings about routing by severity.
 type similarFindings map[Severity]int
 

@@ -250,6 +250,24 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	r.end()
 }
 
+// TestReadinessWithoutThePluginInTheImage checks that the installed plugin is not reported as an
+// earlier version only because the one in the agent's image cannot be read.
+func TestReadinessWithoutThePluginInTheImage(t *testing.T) {
+	netnstest.RequireRoot(t)
+	tn := newTestNode(t)
+	r := tn.run(nil)
+	r.waitReady()
+	if err := os.Remove(tn.path("image/sluice-cni")); err != nil {
+		t.Fatal(err)
+	}
+	tn.writeFile("conf/10-net.conflist", primary)
+	r.until("the plugin cannot be compared", func() bool {
+		return strings.Contains(r.reasons(observe.Binary), "was installed by the agent, in this or an "+
+			"earlier version, but the one in the agent's image differs or cannot be read")
+	})
+	r.end()
+}
+
 // TestReadinessFollowsTheNode checks that a node that the agent cannot repair is not ready, that
 // the reasons contain the paths on the node, and that the node is ready after the invalid file was
 // corrected.

@@ -31,15 +31,16 @@ func (a *Agent) Readiness() observe.Readiness {
 }
 
 // binaryPart returns a part that is ready if, at the last reconciliation, the plugin's executable
-// on the node was identical to the one in the agent's image or was an earlier version. A change of
+// on the node was identical to the one in the agent's image or was installed by an agent. A change of
 // the file triggers another reconciliation.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,
 	}
 	state := map[node.ExecutableState]string{
-		node.Verified:     " is identical to the one in the agent's image",
-		node.Outdated:     " was installed by an earlier version of the agent",
+		node.Verified: " is identical to the one in the agent's image",
+		node.Outdated: " was installed by the agent, in this or an earlier version, but the one in " +
+			"the agent's image differs or cannot be read",
 		node.OtherProgram: " is another program",
 		node.Absent:       " is not an executable file",
 	}[s.Executable]

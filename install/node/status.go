@@ -60,8 +60,10 @@ type ExecutableState string
 
 // The states of an executable. The state is empty if the file has not been read, or cannot be read.
 const (
-	Verified     ExecutableState = "verified"      // identical to the executable in the agent's image
-	Outdated     ExecutableState = "outdated"      // an earlier version, which cannot be replaced now
+	Verified ExecutableState = "verified" // identical to the executable in the agent's image
+	// Outdated: an earlier version, which cannot be replaced now, or the current version while the
+	// executable in the agent's image cannot be read.
+	Outdated     ExecutableState = "outdated"
 	OtherProgram ExecutableState = "other program" // not installed by an agent
 	Absent       ExecutableState = "absent"        // no executable file
 )

@@ -50,6 +50,15 @@ func (r foundRule) mayRoute() bool {
 	return true
 }
 
+// dropsAll reports whether the rule drops every packet for which no earlier rule finds a route.
+func (r foundRule) dropsAll() bool {
+	switch r.action {
+	case actionBlackhole, actionUnreachable, actionProhibit:
+		return r.mask == 0 && r.policy.Mark == 0 && r.selectors == ""
+	}
+	return false
+}
+
 // route returns the local route in the table of the rule, which need not exist.
 func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.policy.Table} }
 

@@ -109,6 +109,26 @@ func TestTextsOfPolicyRules(t *testing.T) {
 	}
 }
 
+func TestRulesThatDropAllPackets(t *testing.T) {
+	for text, want := range map[string]bool{
+		"blackhole": true, "unreachable": true, "prohibit": true, "from 10.0.0.0/8 blackhole": false,
+		"fwmark 1 blackhole": false, "fwmark 0/1 blackhole": false, "not blackhole": false,
+		"uidrange 5-5 prohibit": false, "lookup 254": false, "goto 32766": false, "nop": false,
+	} {
+		n := netnstest.New(t)
+		ip(t, n, "rule add priority 9 "+text)
+		list, err := route.Rules(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			if r.DropsAll != (want && r.Priority == 9) {
+				t.Errorf("%q: %+v, want DropsAll %t only for the rule with priority 9", text, r, want)
+			}
+		}
+	}
+}
+
 // TestUnknownFieldOfAPolicyRuleIsInItsText covers selectors that no ip command of this host knows.
 func TestUnknownFieldOfAPolicyRuleIsInItsText(t *testing.T) {
 	n := netnstest.New(t)

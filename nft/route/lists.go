@@ -18,7 +18,9 @@ type Rule struct {
 	// HasOthers reports whether the rule has a selector other than the mark, or an action other
 	// than the lookup of the table.
 	HasOthers bool
-	Text      string // the rule in the syntax of the ip command
+	// DropsAll reports whether the rule drops every packet for which no earlier rule finds a route.
+	DropsAll bool
+	Text     string // the rule in the syntax of the ip command
 }
 
 // Rules lists the policy rules of the namespace once, IPv4 before IPv6. If they change at the same
@@ -35,7 +37,8 @@ func Rules(ns *netns.NS) ([]Rule, error) {
 	for _, f := range found {
 		list = append(list, Rule{
 			Family: f.policy.Family, Priority: f.policy.Priority, Table: f.policy.Table,
-			Mark: f.policy.Mark, Mask: f.mask, HasOthers: f.hasOthers, Text: f.String(),
+			Mark: f.policy.Mark, Mask: f.mask, HasOthers: f.hasOthers,
+			DropsAll: f.dropsAll(), Text: f.String(),
 		})
 	}
 	return list, err
