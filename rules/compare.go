@@ -42,11 +42,7 @@ func (d Difference) String() string {
 
 // DifferenceTexts returns the text of each difference; see [Difference.String].
 func DifferenceTexts(differences []Difference) []string {
-	texts := make([]string, len(differences))
-	for i, d := range differences {
-		texts[i] = d.String()
-	}
-	return texts
+	return textsOf(differences, Difference.String)
 }
 
 // Compare compares two rulesets rule by rule, and returns their differences, even if both treat

@@ -72,7 +72,8 @@ type Packet struct {
 // Owner is the user and group of a socket.
 type Owner struct{ UID, GID uint32 }
 
-// Interface returns the interface at the packet's hook: by which it arrives or leaves.
+// Interface returns the interface of a packet at Prerouting or Output: the interface by which it
+// arrives or leaves.
 func (p *Packet) Interface() string {
 	if p.Hook == Output {
 		return p.OutInterface

@@ -83,10 +83,7 @@ func sentPacket(
 
 // documentationAddr returns an address for documentation (RFC 5737, RFC 3849).
 func documentationAddr(f rules.Family) netip.Addr {
-	if f == rules.IPv6 {
-		return netip.MustParseAddr("2001:db8::1")
-	}
-	return netip.MustParseAddr("198.51.100.1")
+	return netip.MustParseAddr(rules.ByFamily(f, "198.51.100.1", "2001:db8::1"))
 }
 
 // podIP returns an address of the pod, or an address for documentation if the pod has none.

@@ -100,7 +100,7 @@ func affectedFamilies(live *compat.Live) []rules.Family {
 // masquerades reports whether a rule may translate the source of packets to an address that the
 // kernel selects. The effect then depends on the addresses of the namespace ([diff.Options]).
 func masquerades(live *compat.Live) bool {
-	return hasAction(&live.Ruleset, func(a rules.Action) bool {
+	return live.Ruleset.HasAction(func(a rules.Action) bool {
 		u, ok := a.(rules.Unknown)
 		return ok && u.Effect == rules.TranslatesSource
 	})

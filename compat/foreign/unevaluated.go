@@ -38,23 +38,13 @@ func unknownBridges(live *compat.Live, desired *rules.Ruleset) string {
 
 // usesTProxy reports whether the ruleset assigns packets to transparent listeners.
 func usesTProxy(rs *rules.Ruleset) bool {
-	return hasAction(rs, func(a rules.Action) bool {
+	return rs.HasAction(func(a rules.Action) bool {
 		switch a.(type) {
 		case rules.TProxy, rules.TProxyDrop:
 			return true
 		}
 		return false
 	})
-}
-
-// hasAction reports whether a rule has an action for which the condition is true.
-func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
-	for _, r := range rs.AllRules() {
-		if slices.ContainsFunc(r.Actions, condition) {
-			return true
-		}
-	}
-	return false
 }
 
 // unknownAtInput returns a sentence for each rule at the hook input that may change packets in a

@@ -15,17 +15,11 @@ const (
 )
 
 func loopbackOf(f rules.Family) netip.Addr {
-	if f == rules.IPv6 {
-		return netip.IPv6Loopback()
-	}
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	return rules.ByFamily(f, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 }
 
 func passthroughOf(f rules.Family) netip.Addr {
-	if f == rules.IPv6 {
-		return rules.PassthroughIPv6()
-	}
-	return rules.PassthroughIPv4()
+	return rules.ByFamily(f, rules.PassthroughIPv4(), rules.PassthroughIPv6())
 }
 
 // planSelfCalls adds connections of the proxy to its own pod: to 127.0.0.6 or ::6, as in Istio's

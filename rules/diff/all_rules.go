@@ -11,15 +11,13 @@ import (
 // hooks that are evaluated.
 func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.Rule] {
 	return func(yield func(*rules.Rule) bool) {
-		for i := range rs.Tables {
-			if !appliesToAny(&rs.Tables[i], families) {
+		for t, c := range reachableChains(rs, isEvaluated) {
+			if !appliesToAny(t, families) {
 				continue
 			}
-			for _, c := range reachable(&rs.Tables[i], isEvaluated) {
-				for j := range c.Rules {
-					if !yield(&c.Rules[j]) {
-						return
-					}
+			for i := range c.Rules {
+				if !yield(&c.Rules[i]) {
+					return
 				}
 			}
 		}

@@ -60,7 +60,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 			return systemError(err)
 		}
 		// Check could not read the rules of the other backend. The differences exist anyway.
-		if printErr := s.reportCheck(ns, found, nil, ""); exitCode(printErr) != exitDifferent {
+		if printErr := s.reportCheck(ns, found, nil, p.ipv6Bypass()); exitCode(printErr) != exitDifferent {
 			return printErr
 		}
 		return failure{exitDifferent, err}
@@ -87,13 +87,13 @@ func (s *system) reportCheck(
 	if equal {
 		lines = fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend) +
 			s.effectText(effect)
-		if ipv6Bypass != "" {
-			lines += s.color.Paint(color.Red, "bypass: IPv6 is not captured") + "\n  " +
-				rules.Printable(ipv6Bypass) + "\n"
-		}
 	} else {
 		lines = s.differencesText(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
 			count(len(found.Differences), "difference"), ns, found.Backend)
+	}
+	if ipv6Bypass != "" {
+		lines += s.color.Paint(color.Red, "bypass: IPv6 is not captured") + "\n  " +
+			rules.Printable(ipv6Bypass) + "\n"
 	}
 	result := checkResult{
 		ns.String(), string(found.Backend), equal,

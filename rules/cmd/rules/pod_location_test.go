@@ -26,13 +26,14 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 	other := *good.Redirect
 	other.OutboundExcludePorts = nil
 	drifted.Redirect = &other
-	stopped, orphaned, uncaptured := good, good, good
+	stopped, orphaned, uncaptured, both := good, good, good, drifted
 	stopped.NetNS = ""
 	orphaned.Orphaned = true
 	uncaptured.IPv6Bypass = "IPv6 traffic of fd00::7 bypasses the proxy"
+	both.IPv6Bypass = uncaptured.IPv6Bypass
 	dir := startAgentWithPods(t, map[string]agent.Location{
 		"web": good, "drifted": drifted, "stopped": stopped, "orphaned": orphaned,
-		"uncaptured": uncaptured,
+		"uncaptured": uncaptured, "both": both,
 		"plain": {
 			Decision: "skip", Reason: "not-injected",
 			Message: "there is no annotation sidecar.istio.io/status",
@@ -74,6 +75,12 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 		{
 			"check a pod whose IPv6 is not captured",
 			[]string{"check", "--pod", "default/uncaptured"},
+			1,
+			"by nft\nbypass: IPv6 is not captured\n  IPv6 traffic of fd00::7 bypasses the proxy\n", "",
+		},
+		{
+			"check a pod with other rules whose IPv6 is not captured",
+			[]string{"check", "--pod", "default/both"},
 			1,
 			"by nft\nbypass: IPv6 is not captured\n  IPv6 traffic of fd00::7 bypasses the proxy\n", "",
 		},
