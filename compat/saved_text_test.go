@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestSavedExtensionsEqualTheKernels loads rules with matches and targets that the model does not
-// represent, and compares the output of iptables-save with the rules in the kernel. A rule equals
-// only itself, so each rule of a group has other parameters.
-func TestSavedExtensionsEqualTheKernels(t *testing.T) {
+// TestSavedExtensionsEqualTheLoadedRules loads rules with matches and targets that the model does
+// not represent, and compares the output of iptables-save with the rules in the kernel. The rules
+// of a group have different parameters. Therefore each rule must equal only itself.
+func TestSavedExtensionsEqualTheLoadedRules(t *testing.T) {
 	both := []rules.Family{rules.IPv4, rules.IPv6}
 	v4, v6 := both[:1], both[1:]
 	mangle, raw, nat := "*mangle\n-A OUTPUT ", "*raw\n-A OUTPUT ", "*nat\n-A OUTPUT "
@@ -171,7 +171,7 @@ func TestSavedExtensionsEqualTheKernels(t *testing.T) {
 
 // testSaved loads each rule into a namespace of its own, with iptables-legacy and with
 // iptables-nft. It compares each output of iptables-save with the rules of the same namespace, and
-// with those of a sample of the other namespaces.
+// with the rules of a sample of the other namespaces.
 func testSaved(t *testing.T, f rules.Family, command string, list []string) {
 	type pair struct{ saved, live int }
 	var same, others []pair

@@ -21,9 +21,9 @@ func TestCheckAfterAnApplyThatCouldNotListTheLegacyTables(t *testing.T) {
 	b := chosen(t, compat.BackendNFT)
 	var snapshot compat.Snapshot
 	err := withoutCapabilities(ns, func() error {
-		// Like root outside the user namespace that owns the network namespace, without
-		// CAP_DAC_OVERRIDE: the kernel also drops the capability. root's groups are dropped too,
-		// because group root may read the file.
+		// Read files like a process that is not root of the user namespace that owns the network
+		// namespace, and that lacks CAP_DAC_OVERRIDE: setfsuid also drops this capability. Drop
+		// root's groups too, because the group root may read the file.
 		const nobody = 65534
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 			return errno // unlike unix.Setgroups, this changes only the thread

@@ -184,8 +184,9 @@ func applyCountingBatches(
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		if isBatch(request) {
 			if n := batches.Add(1); reject != nil && reject(n) {
-				second := native.Uint32(request)
-				native.PutUint16(request[second+4:], messageType(0xff)) // unknown to the kernel
+				secondMessage := native.Uint32(request) // its offset: the length of the first message
+				unknown := messageType(0xff)
+				native.PutUint16(request[secondMessage+4:], unknown)
 			}
 		}
 		return kernel(request)

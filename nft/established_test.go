@@ -153,7 +153,7 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 			t.Parallel()
 			network := startNetwork(t, testbed.Options{}, mode, nil)
 			install(t, network.Pod, sidecar(mode))
-			outside := watchPayload(t, network.Neighbor, 80)
+			payloadOutside := watchPayload(t, network.Neighbor, 80)
 			conns := open(t, network, noAnswerTimeout, whenCaptured)
 			for round := range 5 {
 				flushConntrack(t, network.Pod)
@@ -165,7 +165,7 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 					}
 				}
 			}
-			if n := outside.Load(); n != 0 {
+			if n := payloadOutside.Load(); n != 0 {
 				t.Errorf("%d bytes of payload left the pod without passing the proxy, want 0", n)
 			}
 			// Check that the counter works: it must count the payload of a connection that is not
@@ -179,7 +179,7 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 					testbed.Outside)
 			}
 			rulestest.Eventually(t, "the proxy's own payload is counted", func() bool {
-				return outside.Load() > 0
+				return payloadOutside.Load() > 0
 			})
 		})
 	}
@@ -197,11 +197,11 @@ func flushConntrack(t *testing.T, ns *netns.NS) {
 // interfaces of the namespace receive and send.
 func watchPayload(t *testing.T, ns *netns.NS, port uint16) *atomic.Uint64 {
 	t.Helper()
-	all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
+	allProtocols := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
 	var fd int
 	err := ns.Do(func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
-			int(all))
+			int(allProtocols))
 		return err
 	})
 	if err != nil {

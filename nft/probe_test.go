@@ -185,7 +185,7 @@ func TestOnlyFeaturesThatTheRulesetNeedsAreNamed(t *testing.T) {
 	} {
 		err := diagnose(&KernelError{Message: "add rule", Errno: row.errno}, row.rs)
 		if IsNotSupported(err) != row.want || !errors.Is(err, row.errno) {
-			t.Errorf("%s: error %v; names TPROXY: want %t", row.name, err, row.want)
+			t.Errorf("%s: error %v; want an error that names TPROXY: %t", row.name, err, row.want)
 		}
 	}
 }

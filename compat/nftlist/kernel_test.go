@@ -128,14 +128,14 @@ func TestListingsOfPrograms(t *testing.T) {
 }
 
 // TestListingsOfGeneratedRulesets verifies that no listing of a generated ruleset is read as
-// another ruleset. nft's text of the rules of iptables-nft is incomplete, so the verdict is never
-// "equivalent".
+// another ruleset, and that text is equivalent to the rules as often as JSON. The text of rules of
+// iptables-nft is never equivalent, because nft prints these rules incompletely.
 func TestListingsOfGeneratedRulesets(t *testing.T) {
 	ns := newNamespace(t)
 	netnstest.RequireBinary(t, "iptables-nft-restore")
 	for _, program := range []kerneltest.Program{kerneltest.NFT, kerneltest.IPTablesNFT} {
 		t.Run(string(program), func(t *testing.T) {
-			decided, count := map[string]int{}, 0
+			equivalent, count := map[string]int{}, 0
 			for seed := range uint64(rulesetCount(t)) {
 				g := kerneltest.NewGenerator(seed)
 				g.OmitUnmodeled = seed%2 == 0
@@ -147,21 +147,21 @@ func TestListingsOfGeneratedRulesets(t *testing.T) {
 				count++
 				for form, verdict := range ns.compare(t, mainForms...) {
 					if verdict == diff.Equivalent {
-						decided[form]++
+						equivalent[form]++
 					}
 				}
 				if t.Failed() {
 					t.Fatalf("seed %d of\n%s", seed, rs)
 				}
 			}
-			t.Logf("%d rulesets, decided by form: %v", count, decided)
-			want := decided["-j"]
+			t.Logf("%d rulesets, equivalent listings by form: %v", count, equivalent)
+			want := equivalent["-j"]
 			if program == kerneltest.IPTablesNFT {
 				want = 0
 			}
-			if count == 0 || decided[""] != want || decided["-n"] != want {
-				t.Errorf("%d rulesets, decided by form: %v, want %d for each form of text", count,
-					decided, want)
+			if count == 0 || equivalent[""] != want || equivalent["-n"] != want {
+				t.Errorf("%d rulesets, equivalent listings by form: %v, want %d for each text form",
+					count, equivalent, want)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 // A module is a match or target of a rule, with its options.
 type module struct {
 	*extension
-	kernelName string // of a match; set even if the extension is unknownExtension
+	kernelName string // the kernel's name of a match; also set for unknownExtension
 	// flag is the word with the name or, for a match that the protocol implies, the first option of
 	// the match.
 	flag    word
@@ -21,8 +21,8 @@ type module struct {
 	hasUnknownWords bool
 }
 
-// hasUnknownOptions reports whether the match or target may have options, none of which the package
-// knows.
+// hasUnknownOptions reports whether the match or target may have options, and the package knows
+// none of these options.
 func (m *module) hasUnknownOptions() bool { return !m.allListed && m.extension.options == "" }
 
 // An option is an option as given in a rule. The accepted options are [optionKind] values.
@@ -33,8 +33,8 @@ type option struct {
 	values [2]word // as many as the option has
 }
 
-// A moduleReader translates a match or target with its options to the model. Its methods match*,
-// target* and *Text are the functions in match_list.go and target_list.go; see [extension].
+// A moduleReader translates a match or target with its options to the model. match_list.go and
+// target_list.go list its methods match*, target* and *Text, each with its [extension].
 type moduleReader struct {
 	*ruleReader
 	*module

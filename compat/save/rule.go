@@ -21,10 +21,10 @@ type ruleReader struct {
 	hits    rules.Hits
 }
 
-// readRule parses the words of a rule of the chain after the chain's name. A rule with a list of
-// addresses results in several rules. A rule for the other family results in no rule. merged
-// reports whether one rule represents several combinations of addresses. hits is the counter before
-// the command, or nil.
+// readRule parses a rule of the chain. words are the words after the chain's name. A rule with a
+// list of addresses results in several rules. A rule for the other family results in no rule.
+// merged reports whether one rule represents several combinations of addresses. hits is the counter
+// before the command, or nil.
 func (p *parser) readRule(
 	c *chain, words []word, hits *rules.Hits,
 ) (parsed []rules.Rule, merged bool, _ *SyntaxError) {
@@ -121,8 +121,8 @@ func (r *ruleReader) next(want string) word {
 	return w
 }
 
-// value returns and removes the value of an option. If a ! precedes the value, which is the
-// obsolete form of negation, the method value sets not to true.
+// value returns and removes the value of an option. If the value has the obsolete form of negation,
+// a ! before the value, the variable that not points to becomes true.
 func (r *ruleReader) value(want string, not *bool) word {
 	if len(r.words) > 0 && r.words[0].is("!") && !*not {
 		*not = true
@@ -225,9 +225,9 @@ func (r *ruleReader) readModuleOption(words []word) {
 
 // readUnknownWords reads words after a module that may have further options. The words are not the
 // complete name of a known option. They may be an unknown option of the module, or an abbreviation
-// of any other option of the rule. The module then becomes unknown, with any effect. Any effect does
-// not include a jump to a chain of the text or the negation of a condition. Therefore a word that
-// may name a target or negate an option is an error.
+// of any other option of the rule. The module then becomes unknown, with the effect
+// [rules.AnyEffect]. This effect includes neither a jump to a chain of the text nor the negation of
+// a condition. Therefore a word that may name a target or negate an option is an error.
 func (r *ruleReader) readUnknownWords(m *module, words []word) {
 	for i, w := range words {
 		name, _, _ := strings.Cut(w.text, "=")

@@ -73,8 +73,8 @@ func (r *moduleReader) targetTOS() rules.Action {
 
 // targetClassify parses the target CLASSIFY.
 func (r *moduleReader) targetClassify() rules.Action {
-	major, minor, _ := strings.Cut(r.optionValue("--set-class", ""), ":")
-	first, ok := number("0x"+major, 16)
-	last, lastValid := number("0x"+minor, 16)
-	return r.actionOrUnknown(ok && lastValid, xt.Classify(uint32(first<<16|last)))
+	majorText, minorText, _ := strings.Cut(r.optionValue("--set-class", ""), ":")
+	major, ok := number("0x"+majorText, 16)
+	minor, minorValid := number("0x"+minorText, 16)
+	return r.actionOrUnknown(ok && minorValid, xt.Classify(uint32(major<<16|minor)))
 }

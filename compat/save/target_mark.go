@@ -33,40 +33,40 @@ func (r *moduleReader) targetConnmark() rules.Action {
 		r.isUnknown = len(r.options) > 1
 		return rules.MixMark{Conntrack: true, ConntrackMark: ^mask, Xor: value}
 	}
-	packet, connection := allBits, allBits
+	packetMask, connectionMask := allBits, allBits
 	for _, other := range r.options {
 		switch other.name {
 		case "--nfmask":
-			packet = r.mask(&other)
+			packetMask = r.mask(&other)
 		case "--ctmask":
-			connection = r.mask(&other)
+			connectionMask = r.mask(&other)
 		case "--mask":
-			packet = r.mask(&other)
-			connection = packet
+			packetMask = r.mask(&other)
+			connectionMask = packetMask
 			r.isUnknown = r.isUnknown || len(r.options) > 2
 		case "--left-shift-mark", "--right-shift-mark":
 			r.isUnknown = true
 		}
 	}
 	if o.name == "--restore-mark" {
-		return r.restoreMark(packet, connection)
+		return r.restoreMark(packetMask, connectionMask)
 	}
-	if packet == allBits && connection == allBits {
+	if packetMask == allBits && connectionMask == allBits {
 		return rules.SaveMark{}
 	}
-	return rules.MixMark{Conntrack: true, Mark: packet, ConntrackMark: ^connection}
+	return rules.MixMark{Conntrack: true, Mark: packetMask, ConntrackMark: ^connectionMask}
 }
 
-// restoreMark returns the action that copies bits of the connection's mark to the packet's mark.
-// The arguments are the masks of both marks. If the mask of the connection's mark is 0, the action
-// is unknown: a [rules.MixMark] that does not read the connection's mark would change packets
-// without a connection, which the target does not change.
-func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
-	if packet == allBits && connection == allBits {
+// restoreMark returns the action that copies bits of the connection's mark to the packet's mark. If
+// the mask of the connection's mark is 0, the action is unknown: a [rules.MixMark] that does not
+// read the connection's mark would change packets without a connection, which the target does not
+// change.
+func (r *moduleReader) restoreMark(packetMask, connectionMask uint32) rules.Action {
+	if packetMask == allBits && connectionMask == allBits {
 		return rules.RestoreMark{}
 	}
-	r.isUnknown = r.isUnknown || connection == 0
-	return rules.MixMark{Mark: ^packet, ConntrackMark: connection}
+	r.isUnknown = r.isUnknown || connectionMask == 0
+	return rules.MixMark{Mark: ^packetMask, ConntrackMark: connectionMask}
 }
 
 // xmark parses one of the five options that change a mark. Each is equivalent to --set-xmark, which
@@ -105,9 +105,9 @@ const allBits = ^uint32(0)
 // mark, save the packet's mark to the connection's mark, or restore the packet's mark from the
 // connection's mark.
 func (p *rulePrinter) addMixMark(a rules.MixMark) error {
-	addMasked := func(option string, packet, connection uint32) error {
-		return p.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
-			"--ctmask", fmt.Sprintf("0x%x", connection))
+	addMasked := func(option string, packetMask, connectionMask uint32) error {
+		return p.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packetMask),
+			"--ctmask", fmt.Sprintf("0x%x", connectionMask))
 	}
 	switch {
 	case a.Conntrack && a.Mark == 0:

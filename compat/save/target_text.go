@@ -52,7 +52,7 @@ func (r *moduleReader) netmapText() (text string, ok bool) {
 	return xt.NETMAPText(netip.PrefixFrom(a, bits)), ok && maskValid && bits >= 0
 }
 
-// setUnknownConntrack records that the target CT is unknown.
+// setUnknownConntrack records that the target CT is unknown, and its text if all options are known.
 func (r *moduleReader) setUnknownConntrack() {
 	c, zones, ok := xt.ConntrackTarget{}, 0, true
 	for _, o := range r.options {

@@ -18,11 +18,10 @@ func (w word) isOption() bool { return len(w.raw) > 1 && w.raw[0] == '-' }
 // blanks contains the characters that separate words.
 const blanks = " \t\r"
 
-// splitWords splits a line at blanks and behind closing quotes, and appends the words. Blanks in
+// splitWords splits a line at blanks and after closing quotes, and appends the words. Blanks in
 // double quotes do not split, and within quotes a backslash escapes the next byte
-// (add_param_to_argv in iptables' xshared.c).
-// If a quote is not closed, openQuote is the position of the quote, counted from 1. Otherwise
-// openQuote is 0.
+// (add_param_to_argv in iptables' xshared.c). If a quote is not closed, openQuote is the position
+// of the quote, counted from 1. Otherwise openQuote is 0.
 func splitWords(line string, words []word) (_ []word, openQuote int) {
 	for i := 0; i < len(line); {
 		if strings.IndexByte(blanks, line[i]) >= 0 {

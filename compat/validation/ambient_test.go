@@ -43,7 +43,7 @@ func TestAmbientModeWorks(t *testing.T) {
 				}
 				r := validate(t, pair, Options{Ambient: &a, Backend: backend.Name()})
 				if r.Outcome() != Works || r.Running != running || r.Count(NotChecked) > 0 {
-					t.Fatalf("want %s with all checks done, running %t: %s", Works, running,
+					t.Fatalf("want outcome %q with all checks done, running %t: %s", Works, running,
 						describe(r))
 				}
 				want := []string{"rules and routes"}
@@ -169,7 +169,7 @@ func TestOnlyCapturedConnectionsOfAmbientModeAreTested(t *testing.T) {
 		"policy route, IPv4", "rules and routes",
 	}
 	if d := cmp.Diff(want, named(r, OK)); d != "" || r.Outcome() != Works {
-		t.Errorf("want %s; successful checks (-want +got)\n%s%s", Works, d, describe(r))
+		t.Errorf("want outcome %q; successful checks (-want +got)\n%s%s", Works, d, describe(r))
 	}
 
 	// A pod without IPv6 addresses has rules for IPv6, but no connections of IPv6.
@@ -185,6 +185,6 @@ func TestOnlyCapturedConnectionsOfAmbientModeAreTested(t *testing.T) {
 		}
 	}
 	if r.Outcome() != Works {
-		t.Errorf("without an IPv6 address, want %s: %s", Works, describe(r))
+		t.Errorf("without an IPv6 address, want outcome %q: %s", Works, describe(r))
 	}
 }

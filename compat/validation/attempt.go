@@ -126,7 +126,7 @@ func (v *validator) sendAndObserve(l *listeners, t *probe, deadline time.Time) o
 // A sentProbe is a probe that has been sent, with its outcome.
 type sentProbe struct {
 	observation
-	arrives <-chan arrival
+	arrives <-chan arrival // receives the arrival at a listener of this process
 }
 
 // send opens the probe's socket in the namespace with the owner, and begins the connection.

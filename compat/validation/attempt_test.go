@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A listener that a busy machine does not run before the deadline of the probe still reports the
-// original destination.
+// If a busy machine runs a listener only after the deadline of the probe, the listener still
+// reports the original destination.
 func TestConnectionAcceptedAfterTheDeadlineHasItsDestination(t *testing.T) {
 	ns := netnstest.New(t)
 	var listener, client socket.Socket
@@ -48,7 +48,7 @@ func TestConnectionAcceptedAfterTheDeadlineHasItsDestination(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Abort()
-	l.files, l.tcpPorts = append(l.files, listener), append(l.tcpPorts, to.Port())
+	l.sockets, l.tcpPorts = append(l.sockets, listener), append(l.tcpPorts, to.Port())
 	defer l.close()
 	const wait = 500 * time.Millisecond
 	time.AfterFunc(wait+100*time.Millisecond, func() {

@@ -109,7 +109,7 @@ func (t *probe) advice(o observation, rulesMatch bool) string {
 		return "run 'rules apply' to restore the rules for marked packets, the policy rule and its" +
 			" route"
 	case errors.Is(o.err, unix.EADDRNOTAVAIL):
-		return "the namespace does not have the address: pass the pod's own with --pod-ip"
+		return "the namespace does not have the address: pass the pod's addresses with --pod-ip"
 	case rulesMatch && o.outcome == refused && t.trace.Outcome.Captured():
 		return rulesCorrect + "; or the proxy does not listen for " +
 			familyName(t.packet.Family())

@@ -36,7 +36,7 @@ type arrival struct {
 type listeners struct {
 	mu       sync.Mutex
 	expected map[caller]chan arrival
-	files    []socket.Socket
+	sockets  []socket.Socket
 	tcpPorts []uint16 // of the listeners that accept connections
 	wg       sync.WaitGroup
 }
@@ -95,7 +95,7 @@ func (l *listeners) listen(e endpoint) error {
 		return fmt.Errorf("listen on %s: %w", e.addr, err)
 	}
 	s := socket.FromFD(fd)
-	l.files = append(l.files, s)
+	l.sockets = append(l.sockets, s)
 	if e.protocol == rules.TCP {
 		l.tcpPorts = append(l.tcpPorts, e.addr.Port())
 		l.wg.Go(func() { l.acceptConnections(s, e.addr.Port()) })
@@ -148,7 +148,7 @@ func receive(s socket.Socket, buf []byte) (n int, from unix.Sockaddr, err error)
 
 // close closes all listeners.
 func (l *listeners) close() {
-	for _, s := range l.files {
+	for _, s := range l.sockets {
 		_ = s.Close()
 	}
 	l.wg.Wait()

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// owners runs functions as other owners of sockets. All IDs are IDs of the user namespace that owns
-// the network namespace, because rules compare these.
+// owners runs functions that create sockets of other owners. All IDs are IDs of the user namespace
+// that owns the network namespace, because rules compare these.
 type owners struct {
 	self rules.Owner // the owner of the sockets of this process
 	// maps translates IDs between the namespace and this process. If the maps are unknown, sockets

@@ -46,7 +46,7 @@ func TestChecksOfEachContainer(t *testing.T) {
 			group4, "policy route, IPv4", group6, "policy route, IPv6", "source check",
 			"rules and routes",
 		}},
-		"a runtime's default with setuid and setgid": {
+		"a runtime's default capabilities": {
 			identity{caps: "-all,+setuid,+setgid,+net_raw"}, rules.ModeRedirect, []string{
 				call4, pod4, "outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4",
 				call6, pod6, "outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6",
@@ -63,7 +63,7 @@ func TestChecksOfEachContainer(t *testing.T) {
 			mustApply(t, pair, rules.MustCompile(o.Redirect))
 			r := validateAs(t, pair.Pod, row.identity, o)
 			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != WorksInPart {
-				t.Errorf("successful checks %q,\nwant %q and %s of\n%s", got, row.checked,
+				t.Errorf("successful checks %q,\nwant %q and outcome %q of\n%s", got, row.checked,
 					WorksInPart, describe(r))
 			}
 			for _, c := range r.Checks {
@@ -83,8 +83,8 @@ func TestChecksOfEachContainer(t *testing.T) {
 				return name == "source check"
 			})
 			if got := named(r, Failed); !slices.Equal(got, want) || r.Outcome() != Fails {
-				t.Errorf("failed checks without rules %q,\nwant %q and %s of\n%s", got, want, Fails,
-					describe(r))
+				t.Errorf("failed checks without rules %q,\nwant %q and outcome %q of\n%s", got, want,
+					Fails, describe(r))
 			}
 		})
 	}
@@ -99,7 +99,8 @@ func TestSettingsProveNothing(t *testing.T) {
 	r := validateAs(t, pair.Pod, container, o)
 	if got := named(r, OK); !slices.Equal(got, []string{"source check"}) ||
 		r.Outcome() != NotDecided {
-		t.Errorf("want %s, and success of the source check only: %s", NotDecided, describe(r))
+		t.Errorf("want outcome %q, and success of the source check only: %s", NotDecided,
+			describe(r))
 	}
 	// A successful probe that must not be captured proves nothing either.
 	o.Redirect = typical(rules.ModeRedirect)
@@ -108,7 +109,8 @@ func TestSettingsProveNothing(t *testing.T) {
 	r = validateAs(t, netnstest.New(t), validationContainer, o)
 	if got := named(r, OK); !slices.Equal(got, []string{"the proxy calls 127.0.0.6"}) ||
 		r.Outcome() != NotDecided {
-		t.Errorf("want %s, and success of the proxy's call only: %s", NotDecided, describe(r))
+		t.Errorf("want outcome %q, and success of the proxy's call only: %s", NotDecided,
+			describe(r))
 	}
 	if !slices.Contains(r.Unchecked(), "inbound") {
 		t.Errorf("unchecked kinds in a namespace without addresses: %q, want inbound among them",
@@ -124,7 +126,7 @@ func TestParametersThatCaptureNothingAreReported(t *testing.T) {
 	mustApply(t, pair, rules.MustCompile(r))
 	o := Options{Redirect: r}
 	if got := validateAs(t, pair.Pod, validationContainer, o); got.Outcome() != CapturesNothing {
-		t.Errorf("want %s: %s", CapturesNothing, describe(got))
+		t.Errorf("want outcome %q: %s", CapturesNothing, describe(got))
 	}
 	// If the parameters capture inbound connections, the same rules fail.
 	o.Redirect = typical(rules.ModeRedirect)
@@ -136,7 +138,8 @@ func TestParametersThatCaptureNothingAreReported(t *testing.T) {
 		return validate(t, pair, o)
 	}, fails)
 	if !fails(got) {
-		t.Errorf("want %s, and failure of inbound, IPv4: %s", Fails, describe(got))
+		t.Errorf("want outcome %q, and failure of the check %q: %s", Fails, "inbound, IPv4",
+			describe(got))
 	}
 }
 
@@ -151,7 +154,7 @@ func TestValidationSucceedsWithAWideLoopbackCIDR(t *testing.T) {
 	if got.Outcome() != WorksInPart ||
 		!strings.Contains(got.Checks[0].Found, "itself, not captured") ||
 		got.Checks[0].Status != OK {
-		t.Errorf("want %s, and success of the first check, because nothing captures its probe: %s",
-			WorksInPart, describe(got))
+		t.Errorf("want outcome %q, and success of the first check, because nothing captures its "+
+			"probe: %s", WorksInPart, describe(got))
 	}
 }

@@ -51,8 +51,8 @@ const (
 	maxInterval   = 500 * time.Millisecond
 )
 
-// Run validates with probes whether the namespace (nil: the current one) captures the traffic of
-// the parameters. It repeats failed checks until no check fails or the timeout expires. If the
+// Run checks with probes whether the namespace (nil: the current one) captures the traffic that the
+// parameters select. It repeats failed checks until no check fails or the timeout expires. If the
 // caller is in another namespace, Run sends the inbound probe from there. An error means that no
 // check was possible; failed checks are in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {

@@ -25,8 +25,7 @@ func fakeTable(requests *int, table func(request int) (size, count uint32)) *con
 	}
 }
 
-// TestTooLargeTableIsNotRead checks the limit by bytes and by entries. A table of exactly the
-// limit is read.
+// TestTooLargeTableIsNotRead checks the limit of bytes and entries. A table at the limit is read.
 func TestTooLargeTableIsNotRead(t *testing.T) {
 	for _, tc := range []struct {
 		size, count uint32
@@ -50,7 +49,8 @@ func TestTooLargeTableIsNotRead(t *testing.T) {
 	}
 }
 
-// TestChangingTableIsReadForALimitedTime checks that the attempts share one buffer.
+// TestChangingTableIsReadForALimitedTime checks that the attempts to read a table that always
+// changes share one buffer, and end after a number of attempts or after a time.
 func TestChangingTableIsReadForALimitedTime(t *testing.T) {
 	const size = 30 << 20
 	var requests int
@@ -70,6 +70,7 @@ func TestChangingTableIsReadForALimitedTime(t *testing.T) {
 	})
 	requests = 0
 	if _, err := c.readBlob(); !errors.Is(err, errBusy) || requests > 10 {
-		t.Errorf("error %v after %d slow requests, want %v after %v", err, requests, errBusy, maxReadTime)
+		t.Errorf("error %v after %d slow requests, want %v after at most 10 requests", err,
+			requests, errBusy)
 	}
 }

@@ -69,7 +69,7 @@ func (t *Table) AddChains(names ...string) ([]Chain, error) {
 	for i := range t.Chains {
 		isTaken[t.Chains[i].Name] = true
 	}
-	added := len(t.Chains)
+	oldCount := len(t.Chains)
 	chains := slices.Grow(t.Chains, len(names))
 	for _, name := range names {
 		if isTaken[name] {
@@ -77,8 +77,8 @@ func (t *Table) AddChains(names ...string) ([]Chain, error) {
 		}
 		if !isChainName(name) {
 			return nil, fmt.Errorf("%s: %q is not a chain name: must have 1 to %d bytes, "+
-				"no spaces or control characters, no leading - or !, "+
-				"and not be the name of a verdict or built-in chain, or ERROR", t, name,
+				"no spaces or control characters, and no leading - or !, "+
+				"and must not be ERROR or the name of a verdict or a built-in chain", t, name,
 				MaxChainName)
 		}
 		isTaken[name] = true
@@ -92,7 +92,7 @@ func (t *Table) AddChains(names ...string) ([]Chain, error) {
 		})
 	}
 	t.Chains = chains
-	return t.Chains[added:], nil
+	return t.Chains[oldCount:], nil
 }
 
 // reservedNames are the names of verdicts and of the entry that ends a table.

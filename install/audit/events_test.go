@@ -38,7 +38,7 @@ func (f *rejectingCluster) SendEvent(ctx context.Context, e cluster.Event) error
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
-		f := &rejectingCluster{testEnv: env, err: errors.New("away")}
+		f := &rejectingCluster{testEnv: env, err: errors.New("unavailable")}
 		env.options.Cluster = f
 		a, b := env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
 		env.start()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Cause is the reason why a pod has no ADD of the plugin.
+// A Cause is the reason why the plugin has no record of an ADD for a pod.
 type Cause struct {
 	Kind Kind
 	// Message describes the cause with the relevant times.
@@ -60,8 +60,8 @@ func (d *Detector) Explain(uid string, created time.Time) Cause {
 	return d.history.explain(created)
 }
 
-// explain returns the reason why a pod has no ADD, from the known and unambiguous creation time of
-// its sandbox.
+// explain returns the reason why the plugin was not called for a pod, from the known and
+// unambiguous creation time of the pod's sandbox.
 func (h *chainHistory) explain(created time.Time) Cause {
 	text := "the pod's sandbox was created at " + formatTime(created)
 	last, complete := h.periodAt(created)

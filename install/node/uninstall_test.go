@@ -309,10 +309,10 @@ func TestExecutableIsKeptIfAConfigurationCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestInvalidConfigurationKeepsWhatItMayName covers a configuration with the plugin that is invalid
-// during the uninstallation, because of a typing error or a program that is writing it: it names
-// the plugin again as soon as it is valid. Its journal entry is needed then.
-func TestInvalidConfigurationKeepsWhatItMayName(t *testing.T) {
+// TestFilesThatAnInvalidConfigurationMayNameAreKept covers a configuration with the plugin that is
+// invalid during the uninstallation, because of a typing error or a program that is writing it: it
+// names the plugin again as soon as it is valid. Its journal entry is needed then.
+func TestFilesThatAnInvalidConfigurationMayNameAreKept(t *testing.T) {
 	for name, change := range map[string]func(string) string{
 		"a comma too many":  func(text string) string { return strings.Replace(text, "\n  ]", ",\n  ]", 1) },
 		"text after it":     func(text string) string { return text + "," },
@@ -395,8 +395,8 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 // example after a rollback, and installs the plugin again.
 func TestUninstallStopsIfAnAgentStarts(t *testing.T) {
 	for name, row := range map[string]struct {
-		before  func(tn *testNode) (release func()) // makes Uninstall wait until release is called
-		changed bool                                // Uninstall restored the configuration before
+		before   func(tn *testNode) (release func()) // makes Uninstall wait until release is called
+		restored bool                                // the configuration, when the agent starts
 	}{
 		"while the uninstallation waits for the lock": {func(tn *testNode) func() {
 			lock, err := journal.Acquire(tn.t.Context(), tn.settings.StateDir)
@@ -420,12 +420,13 @@ func TestUninstallStopsIfAnAgentStarts(t *testing.T) {
 					done <- err
 				}()
 				synctest.Wait()
-				if changed := !strings.Contains(tn.read("conf/10-a.conflist"), "sluice-cni"); changed != row.changed {
-					t.Errorf("the configuration is restored: %t, want %t", changed, row.changed)
+				restored := !strings.Contains(tn.read("conf/10-a.conflist"), "sluice-cni")
+				if restored != row.restored {
+					t.Errorf("the configuration is restored: %t, want %t", restored, row.restored)
 				}
 				agent, err := journal.RegisterAgent(tn.settings.StateDir)
 				tn.must(err)
-				if row.changed {
+				if row.restored {
 					tn.mustBeInstalled(tn.reconcile())
 				}
 				release()

@@ -33,7 +33,7 @@ func readPacket(conn *net.UnixConn, buffer []byte) ([]byte, error) {
 	return buffer[:n], nil
 }
 
-// readHello reads the first message.
+// readHello reads ztunnel's first message, and returns the version of the protocol.
 func readHello(conn *net.UnixConn) (zds.Version, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	data, err := readPacket(conn, make([]byte, maxMessage))

@@ -110,7 +110,7 @@ func (e *ender) run() error {
 	case err == nil:
 		if len(e.gids) > 1 { // otherwise no rule depends on groups
 			for _, s := range e.sockets {
-				e.ids.want(&s.Properties)
+				e.ids.addWanted(&s.Properties)
 			}
 		}
 		if err = e.endTracked(false); err == nil {

@@ -31,8 +31,8 @@ func newOwnerIDs(ns *netns.NS, procDir string, deadline time.Time) *ownerIDs {
 	}
 }
 
-// want adds a socket whose group gid can find. A socket without an inode has no group.
-func (o *ownerIDs) want(s *sockdiag.Properties) {
+// addWanted makes gid find the group of a socket. A socket without an inode has no group.
+func (o *ownerIDs) addWanted(s *sockdiag.Properties) {
 	if s.INode != 0 {
 		o.groups.wanted[s.INode] = true
 	}
@@ -64,7 +64,7 @@ func (o *ownerIDs) gid(s *sockdiag.Properties) (gid uint32, ok bool) {
 type groups struct {
 	procDir string // empty if groups are unknown
 	ns      netns.ID
-	// deadline ends a scan: the groups of the other sockets are unknown.
+	// deadline is the time at which a scan ends. The groups that it has not found are unknown.
 	deadline time.Time
 	scans    int // 1 after the scan of the namespace's processes, 2 after the scan of all others
 	// wanted contains the inode numbers of the sockets whose groups are recorded.

@@ -266,8 +266,8 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 	}
 }
 
-// TestManyRulesForInterfaces finds nothing in chains with which a process of the pod can occupy the
-// caller. More than linear work would exceed the time limit of the tests.
+// TestManyRulesForInterfaces checks that the time of Find is linear in the number of rules, because
+// a process of the pod can add many. A longer time would exceed the time limit of the tests.
 func TestManyRulesForInterfaces(t *testing.T) {
 	const n = 45_000 // the limit of 32 MiB of iptables-legacy allows about as many
 	parse := func(texts ...string) (list []rules.Rule) {
@@ -276,21 +276,21 @@ func TestManyRulesForInterfaces(t *testing.T) {
 		}
 		return list
 	}
-	jumps := func(before []rules.Rule, repeated, after []rules.Rule) []rules.Rule {
+	fill := func(before, repeated, after []rules.Rule) []rules.Rule {
 		return slices.Concat(before, slices.Repeat(repeated, n/len(repeated)), after)
 	}
 	inbound, outbound := parse("tcp jump ISTIO_INBOUND"), parse("jump ISTIO_OUTPUT")
 	for name, chains := range map[string][2][]rules.Rule{
 		"the rules of PREROUTING follow Istio's": {
-			jumps(inbound, parse("in a return"), nil), jumps(nil, parse("out a return"), outbound),
+			fill(inbound, parse("in a return"), nil), fill(nil, parse("out a return"), outbound),
 		},
 		"PREROUTING has no other rules of Istio": {
-			jumps(nil, parse("in a return", "in b return", "in a return", "in a return"), nil),
-			jumps(nil, parse("out a return"), outbound),
+			fill(nil, parse("in a return", "in b return", "in a return", "in a return"), nil),
+			fill(nil, parse("out a return"), outbound),
 		},
 		"each rule precedes one of Istio's": {
-			jumps(nil, parse("in a return", "tcp jump ISTIO_INBOUND"), nil),
-			jumps(nil, parse("out b return", "jump ISTIO_OUTPUT"), nil),
+			fill(nil, parse("in a return", "tcp jump ISTIO_INBOUND"), nil),
+			fill(nil, parse("out b return", "jump ISTIO_OUTPUT"), nil),
 		},
 	} {
 		table := rules.Table{Name: "nat", Chains: []rules.Chain{

@@ -73,7 +73,8 @@ const (
 
 // decodeRule decodes the body of a message about a policy rule. The body begins with a struct
 // fib_rule_hdr: family, dst_len, src_len, tos, table, res1, res2, action, and flags in 32 bits. The
-// kernel omits attributes that are 0. The text of a rule contains each other field, known or not.
+// kernel omits attributes that are 0. The selectors and effects of the rule contain all other
+// fields, even those that this package does not know.
 func decodeRule(body []byte) (foundRule, error) {
 	if len(body) < unix.SizeofRtMsg {
 		return foundRule{}, nlmsg.ErrMalformed

@@ -44,7 +44,7 @@ func Delivers(ns *netns.NS, p ReceivedPacket) (bool, error) {
 			"look up the route from %s to %s with mark 0x%x, received by %s: %w",
 			p.Source, p.Destination, p.Mark, p.Interface, err)
 	}
-	// An encapsulation receives the packets of a local route instead of this host.
+	// If a local route has an encapsulation, the encapsulation receives the packets, not this host.
 	return len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL && routes[0].Encap == nil, nil
 }
 

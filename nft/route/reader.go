@@ -57,7 +57,7 @@ func openReader(ns *netns.NS) (*reader, error) {
 	return r, nil
 }
 
-// newReader opens a reader without policy rules. The caller must close it.
+// newReader opens a reader that has not read the policy rules. The caller must close it.
 func newReader(ns *netns.NS) (*reader, error) {
 	r := &reader{tables: map[localRoute]table{}}
 	err := ns.Do(func() (err error) {
@@ -175,8 +175,8 @@ func (c conn) forEachRoute(
 		switch {
 		case err != nil:
 			return err
-		// Without strict checking the kernel lists all tables and cached routes, and without IPv6
-		// the routes of IPv4.
+		// Without strict checking, the kernel lists the routes of all tables, and cached routes. A
+		// kernel without IPv6 lists the routes of IPv4 instead.
 		case r.family != f, r.flags&unix.RTM_F_CLONED != 0,
 			table != unix.RT_TABLE_UNSPEC && r.table != table:
 			return nil

@@ -43,7 +43,7 @@ func Listen(ctx context.Context, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// ShutdownTime is the time in which the running requests of a port must complete at the end.
+// ShutdownTime is the time that running requests have to complete after [Port.Serve] was canceled.
 const ShutdownTime = time.Second
 
 // A Port serves a handler on a port within limits. All fields except Log are required.

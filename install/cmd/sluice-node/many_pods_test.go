@@ -38,8 +38,8 @@ const (
 // firstInherited is the first descriptor of exec.Cmd.ExtraFiles.
 const firstInherited = 3
 
-// execProgram mounts the inherited namespaces, and executes the named program, if any, with the
-// capabilities that it has in a cluster.
+// execProgram returns nil if programEnv is not set. Otherwise it mounts the inherited namespaces,
+// and executes the program with the capabilities that it has in a cluster.
 func execProgram() error {
 	program := os.Getenv(programEnv)
 	if program == "" {

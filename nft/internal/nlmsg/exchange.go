@@ -83,7 +83,7 @@ func Send(fd int, datagram []byte) error {
 	}
 }
 
-// A Buffer for [Receive] is larger than any datagram. A datagram of a dump has at most 32 KiB.
+// A Buffer is a buffer for [Receive]. A datagram of a dump has at most 32 KiB.
 type Buffer [64 << 10]byte
 
 // buffers contains values of type *Buffer.
