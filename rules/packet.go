@@ -269,24 +269,24 @@ var (
 	// net/netfilter/nf_conntrack_proto_icmpv6.c).
 	UntrackedICMPv6 = []uint8{130, 131, 132, 133, 134, 135, 136, 143}
 
-	// icmpErrors contains the types of IPv4 errors: destination unreachable, source quench,
+	// ICMPErrors contains the types of IPv4 errors: destination unreachable, source quench,
 	// redirect, time exceeded and parameter problem.
-	icmpErrors = []uint8{3, 4, 5, 11, 12}
+	ICMPErrors = []uint8{3, 4, 5, 11, 12}
 )
 
-// firstInformationalICMPv6 is the first type of ICMPv6 that is not an error (RFC 4443, section
+// FirstInformationalICMPv6 is the first type of ICMPv6 that is not an error (RFC 4443, section
 // 2.1).
-const firstInformationalICMPv6 = 128
+const FirstInformationalICMPv6 = 128
 
-// icmpv6Redirect is the type of a redirect of neighbor discovery. Since Linux 6.2 conntrack relates
+// ICMPv6Redirect is the type of a redirect of neighbor discovery. Since Linux 6.2 conntrack relates
 // a redirect to the connection of the packet that the redirect quotes, if any
 // (nf_conntrack_icmpv6_redirect in net/netfilter/nf_conntrack_proto_icmpv6.c). Any other redirect
 // is invalid.
-const icmpv6Redirect = 137
+const ICMPv6Redirect = 137
 
 // isICMPv6Redirect reports whether the packet is a redirect of ICMPv6.
 func (p *Packet) isICMPv6Redirect() bool {
-	return p.Protocol == ICMPv6 && p.ICMPType == icmpv6Redirect
+	return p.Protocol == ICMPv6 && p.ICMPType == ICMPv6Redirect
 }
 
 // defaultState returns the state that the packet probably has in conntrack. ok is false if there is
@@ -297,10 +297,10 @@ func (p *Packet) defaultState() (state State, ok bool) {
 		return New, true
 	}
 	requests, replies := ICMPRequests, ICMPReplies
-	isError, isUntracked := slices.Contains(icmpErrors, p.ICMPType), false
+	isError, isUntracked := slices.Contains(ICMPErrors, p.ICMPType), false
 	if p.Protocol == ICMPv6 {
 		requests, replies = ICMPv6Requests, ICMPv6Replies
-		isError = p.ICMPType < firstInformationalICMPv6
+		isError = p.ICMPType < FirstInformationalICMPv6
 		isUntracked = slices.Contains(UntrackedICMPv6, p.ICMPType)
 	}
 	switch {

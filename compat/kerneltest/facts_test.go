@@ -229,6 +229,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		"ErrorHasConnection":            true, // TestICMPErrorOfARuleHasTheConnection
 		"NATDropsRedirects":             true, // TestNATDropsICMPRedirectsOfTranslatedConnections
 		"ICMPStateFollowsType":          true, // TestStatesOfICMPMessagesFollowTheirTypes
+		"RelatedFollowsOrigin":          true, // TestStatesOfExpectedConnections
 		"CopyHasConnection":             true, // TestMulticastCopyHasConnection
 		"KernelSocketHasNoOwner":        true, // TestOwnerMatchesOfKernelSockets
 		"NATNeedsConntrack":             true, // TestNATChainsNeedConntrack

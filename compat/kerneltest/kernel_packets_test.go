@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,8 @@ import (
 // The generator cannot generate the packets of this file. The kernel itself sends most of them.
 
 // TestResetOfARuleHasTheConnection verifies that the answer of a reject rule enters the output hook
-// with the connection of the rejected packet, and that NAT does not translate the answer.
+// with the connection of the rejected packet and without a socket, and that NAT does not translate
+// the answer.
 func TestResetOfARuleHasTheConnection(t *testing.T) {
 	network := newTestbed(t)
 	istiotest.Run(t, network.Pod, `table ip a {
@@ -32,6 +34,11 @@ func TestResetOfARuleHasTheConnection(t *testing.T) {
 		}
 		chain nat { type nat hook output priority -100;
 			tcp sport 81 counter redirect to :99
+		}
+		chain replies { type filter hook output priority -290;
+			ct state related ct direction reply counter
+		}
+		chain sockets { type filter hook output priority -280; socket transparent 0 counter
 		}
 		chain answers { type filter hook prerouting priority -150;
 			tcp dport 81 reject with tcp reset
@@ -48,10 +55,10 @@ func TestResetOfARuleHasTheConnection(t *testing.T) {
 		t.Errorf("dial: %v, want %v because of the rule's reset", err, unix.ECONNREFUSED)
 	}
 	live := readLive(t, network.Pod)
-	for _, c := range live.Tables[0].Chains[:2] {
-		if c.Rules[0].Hits.Packets != 1 {
-			t.Errorf("chain %s: the kernel has counted %d resets, want 1", c.Name,
-				c.Rules[0].Hits.Packets)
+	for i, want := range []uint64{1, 1, 1, 0} {
+		c := live.Tables[0].Chains[i]
+		if got := c.Rules[0].Hits.Packets; got != want {
+			t.Errorf("chain %s: the kernel has counted %d resets, want %d", c.Name, got, want)
 		}
 	}
 	const reset = "out tcp 10.244.1.5:81 > 10.244.1.1:4000 dev eth0 no-socket state related " +
@@ -187,17 +194,9 @@ func TestNATDropsICMPRedirectsOfTranslatedConnections(t *testing.T) {
 // redirectAbout returns an ICMP redirect about a UDP packet from port 4000 of 127.0.0.1 to the
 // given port of 127.0.0.1.
 func redirectAbout(port byte) []byte {
-	message := []byte{
-		5, 1, 0, 0, 127, 0, 0, 2,
-		0x45, 0, 0, 29, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1,
-		4000 >> 8, 4000 & 0xff, 0, port, 0, 9, 0, 0,
-	}
-	var sum uint32
-	for i := 0; i < len(message); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(message[i:]))
-	}
-	sum = sum>>16 + sum&0xffff
-	binary.BigEndian.PutUint16(message[2:], ^uint16(sum+sum>>16))
+	message := append([]byte{5, 1, 0, 0, 127, 0, 0, 2},
+		udpHeaders(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 4000, uint16(port))...)
+	setICMPChecksum(message)
 	return message
 }
 
@@ -363,18 +362,22 @@ func parsed(t *testing.T, text string) rules.Packet {
 	return p
 }
 
-// TestStatesOfICMPMessagesFollowTheirTypes verifies the fact ICMPStateFollowsType. It sends a
-// message of each ICMP type twice, each time from a new socket. The kernel answers some of the
+// TestStatesOfICMPMessagesFollowTheirTypes verifies the fact ICMPStateFollowsType. It sends
+// messages of each ICMP type, each time from a new socket: messages that quote a packet of a
+// connection or its reply, and messages without a quoted packet. The kernel answers some of the
 // messages.
 func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
-	for _, tc := range []struct{ family, network, address, protocol, requests, answers string }{
-		{"ip", "ip4:1", "127.0.0.1", "icmp", "8, 13, 15, 17", "0, 14, 16, 18"},
-		{"ip6", "ip6:58", "::1", "icmpv6", "128, 139", "129, 140"},
+	for _, tc := range []struct {
+		family, network, address, protocol, requests, answers, errors string
+	}{
+		{"ip", "ip4:1", "127.0.0.1", "icmp", "8, 13, 15, 17", "0, 14, 16, 18", "3, 4, 5, 11, 12"},
+		{"ip6", "ip6:58", "::1", "icmpv6", "128, 139", "129, 140", "0-127"},
 	} {
 		t.Run(tc.family, func(t *testing.T) {
 			ns := netnstest.New(t)
 			types := []string{"!= {" + tc.requests + "}", "{" + tc.requests + "}"}
 			answers := []string{"!= {" + tc.answers + "}", "{" + tc.answers + "}"}
+			errors := []string{"!= {" + tc.errors + "}", "{" + tc.errors + "}"}
 			var text strings.Builder
 			fmt.Fprintf(&text, "table %s a { chain output { type filter hook output priority 0\n",
 				tc.family)
@@ -382,41 +385,77 @@ func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 				fmt.Fprintf(&text, `%[1]s type %[2]s ct state new counter
 					%[1]s type %[2]s ct state established ct direction original counter
 					%[1]s type %[3]s ct state established ct direction reply counter
-				`, tc.protocol, types[i], answers[i])
+					%[1]s type %[4]s ct state related ct direction original counter
+					%[1]s type %[4]s ct state related ct direction reply counter
+				`, tc.protocol, types[i], answers[i], errors[i])
 			}
 			text.WriteString("}\n}")
 			istiotest.Run(t, ns, text.String(), "nft", "-f", "-")
+			from := listenUDP(t, ns, net.JoinHostPort(tc.address, "4000"))
+			to := listenUDP(t, ns, net.JoinHostPort(tc.address, "9"))
+			if _, err := from.WriteTo([]byte("x"), to.LocalAddr()); err != nil {
+				t.Fatal(err)
+			}
+			address := netip.MustParseAddr(tc.address)
 			err := ns.Do(func() error {
-				for i := range 2 * 256 {
-					c, err := net.Dial(tc.network, tc.address)
-					if err != nil {
-						return err
+				for _, quoted := range [][]byte{
+					nil, nil, udpHeaders(address, 4000, 9), udpHeaders(address, 9, 4000),
+				} {
+					for i := range 256 {
+						c, err := net.Dial(tc.network, tc.address)
+						if err != nil {
+							return err
+						}
+						if _, err := c.Write(icmpMessage(byte(i), quoted)); err != nil {
+							return fmt.Errorf("send type %d: %w", i, err)
+						}
+						_ = c.Close()
 					}
-					if _, err := c.Write(icmpMessage(byte(i))); err != nil {
-						return fmt.Errorf("send type %d: %w", i%256, err)
-					}
-					_ = c.Close()
 				}
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The first three rules match messages in a state that their type must not have.
+			// The first five rules match messages in a state that their type must not have.
 			for i, r := range readLive(t, ns).Tables[0].Chains[0].Rules {
-				if got := r.Hits.Packets > 0; got != (i >= 3) {
+				if got := r.Hits.Packets > 0; got != (i >= 5) {
 					t.Errorf("rule %d, %s, matches %d packets, want some: %t", i+1, &r,
-						r.Hits.Packets, i >= 3)
+						r.Hits.Packets, i >= 5)
 				}
 			}
 		})
 	}
 }
 
-// icmpMessage returns an ICMP message of the type, with the type as its identifier.
-func icmpMessage(messageType byte) []byte {
-	message := []byte{messageType, 0, 0, 0, 0, messageType, 0, 1}
-	sum := uint32(messageType)<<8 + uint32(messageType) + 1
-	binary.BigEndian.PutUint16(message[2:], ^uint16(sum))
+// icmpMessage returns an ICMP message of the type, with the type as its identifier, that quotes a
+// packet.
+func icmpMessage(messageType byte, quoted []byte) []byte {
+	message := append([]byte{messageType, 0, 0, 0, 0, messageType, 0, 1}, quoted...)
+	setICMPChecksum(message)
 	return message
+}
+
+// setICMPChecksum sets the checksum of an ICMP message with an even length. The kernel sets the
+// checksum of ICMPv6 messages.
+func setICMPChecksum(message []byte) {
+	var sum uint32
+	for i := 0; i < len(message); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(message[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(message[2:], ^uint16(sum+sum>>16))
+}
+
+// udpHeaders returns the headers of a UDP packet that an address sends to itself.
+func udpHeaders(a netip.Addr, from, to uint16) []byte {
+	var ip []byte
+	if a.Is4() {
+		ip = []byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
+	} else {
+		ip = []byte{0x60, 0, 0, 0, 0, 9, unix.IPPROTO_UDP, 64}
+	}
+	ip = append(append(ip, a.AsSlice()...), a.AsSlice()...)
+	ip = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(ip, from), to)
+	return append(ip, 0, 9, 0, 0)
 }

@@ -42,6 +42,22 @@ func tcpPacket(flags rules.TCPFlags, sequence uint32) []byte {
 	return append(ip, tcp...)
 }
 
+// sendRaw sends IPv4 packets to 127.0.0.1 from the namespace of the thread.
+func sendRaw(packets ...[]byte) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	for _, p := range packets {
+		to := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
+		if err := unix.Sendto(fd, p, 0, to); err != nil {
+			return os.NewSyscallError("sendto", err)
+		}
+	}
+	return nil
+}
+
 // TestInvalidPacketIsTrackedAgain verifies that conntrack runs again when a packet that is invalid
 // at output arrives on lo. In another zone, the packet then begins a connection, and NAT may
 // translate it. The test also verifies that the model reports the outcome of such a packet as
@@ -69,20 +85,9 @@ func TestInvalidPacketIsTrackedAgain(t *testing.T) {
 				chain in { type filter hook prerouting priority -150; tcp flags syn drop; }
 				chain nat { type nat hook prerouting priority -100; tcp dport 80 redirect to :8080; }
 			}`, "nft", "-f", "-")
+			// In the zone of the first packet, the ACK of its connection is invalid.
 			err := ns.Do(func() error {
-				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-				if err != nil {
-					return os.NewSyscallError("socket", err)
-				}
-				defer unix.Close(fd)
-				// In the zone of the first packet, the ACK of its connection is invalid.
-				for i, flags := range []rules.TCPFlags{rules.SYN, rules.ACK} {
-					to := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
-					if err := unix.Sendto(fd, tcpPacket(flags, uint32(i)), 0, to); err != nil {
-						return os.NewSyscallError("sendto", err)
-					}
-				}
-				return nil
+				return sendRaw(tcpPacket(rules.SYN, 0), tcpPacket(rules.ACK, 1))
 			})
 			if err != nil {
 				t.Fatal(err)

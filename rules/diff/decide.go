@@ -256,11 +256,9 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 			s.given[missingListener(l).key] = false
 		}
 	}
-	if !d.either(sendsResets) {
-		s.excluded, s.resets = s.resets, none
-	}
+	s.omitResets()
 	if f == rules.IPv6 && d.either(comparesProtocolsOfLegacy) {
-		s.excluded = s.or(s.excluded, s.is(protocol, number(authenticationHeader)))
+		s.excluded = s.is(protocol, number(authenticationHeader))
 	}
 	if !scope.kernelPackets {
 		s.given[copyKey] = false

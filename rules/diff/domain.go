@@ -156,6 +156,7 @@ func (s *space) wellFormedConditions() []set {
 		s.or(s.tcp, isZero(flags)),
 		s.or(s.isICMP, isZero(icmp)),
 		s.implies(s.isICMP, s.icmpStates()),
+		s.implies(s.minus(s.stateIs(rules.Related), s.isICMP), s.relatedStates()),
 		// Only packets with a socket of a user have a user and a group.
 		s.or(s.hasUserSocket,
 			s.and(isZero(group), s.within(user, []span{{last: number[uint8](kernelSocketUser)}}))),
@@ -206,11 +207,36 @@ func (s *space) wellFormedConditions() []set {
 func (s *space) icmpStates() set {
 	requests := rules.ByFamily(s.family, rules.ICMPRequests, rules.ICMPv6Requests)
 	replies := rules.ByFamily(s.family, rules.ICMPReplies, rules.ICMPv6Replies)
-	established := s.stateIs(rules.Established)
-	ofRequests := s.or(s.stateIs(rules.New), s.and(established, s.is(reply, value{})))
-	ofReplies := s.and(established, s.bit(reply, 0))
-	return s.and(s.implies(ofRequests, s.icmpTypes(requests)),
-		s.implies(ofReplies, s.icmpTypes(replies)))
+	errors := s.icmpErrors()
+	if s.family == rules.IPv6 {
+		errors = s.or(errors, s.icmpTypes([]uint8{rules.ICMPv6Redirect}))
+	}
+	established, original := s.stateIs(rules.Established), s.is(reply, value{})
+	ofRequests := s.or(s.stateIs(rules.New), s.and(established, original))
+	ofReplies := s.minus(established, original)
+	// The kernel has no helper that expects a request, but a program can expect one.
+	expected := s.and(original, s.icmpTypes(requests))
+	return s.intersection([]set{
+		s.implies(ofRequests, s.icmpTypes(requests)),
+		s.implies(ofReplies, s.icmpTypes(replies)),
+		s.implies(s.stateIs(rules.Related), s.or(errors, expected)),
+	})
+}
+
+// relatedStates returns the packets that are possible in state related, except ICMP messages: the
+// packets of expected connections and the resets of reject rules (RelatedFollowsOrigin).
+func (s *space) relatedStates() set {
+	return s.or(s.is(reply, value{}), s.and(s.resets, s.is(user, value{})))
+}
+
+// icmpErrors returns the ICMP messages that the kernel sends with the connection of the packet that
+// they report, if their protocol is ICMP of the family.
+func (s *space) icmpErrors() set {
+	if s.family == rules.IPv4 {
+		return s.icmpTypes(rules.ICMPErrors)
+	}
+	const last = uint16(rules.FirstInformationalICMPv6)<<8 - 1
+	return s.within(icmp, []span{{last: number(last)}})
 }
 
 // icmpTypes returns the packets with one of the ICMP types.

@@ -116,6 +116,48 @@ func TestPossible(t *testing.T) {
 			"an error about no connection",
 			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 3/1 state invalid", true,
 		},
+		{
+			"an answer to a ping that is an error",
+			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 0 state related reply", false,
+		},
+		{
+			"a ping that a program expects",
+			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 8 state related", true,
+		},
+		{
+			"a redirect of IPv6 about a connection",
+			"in ipv6-icmp fe80::1 > fd00::5 dev eth0 icmp 137 state related", true,
+		},
+		{
+			"a neighbor solicitation that is an error",
+			"in ipv6-icmp fe80::1 > fd00::5 dev eth0 icmp 135 state related", false,
+		},
+		{
+			"a packet of an expected connection",
+			"in udp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 state related", true,
+		},
+		{
+			"a reply of an expected connection, which is established",
+			"in udp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 state related reply", false,
+		},
+		{
+			"a reset of an expected connection",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 state related flags rst", true,
+		},
+		{
+			"a reset of another host with the connection of its packet",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 state related reply flags rst", false,
+		},
+		{
+			"a reset of a reject rule",
+			"out tcp 10.244.1.5:80 > 192.0.2.1:40000 dev eth0 no-socket state related reply flags rst",
+			true,
+		},
+		{
+			"a reset of a socket with the connection of its packet",
+			"out tcp 10.244.1.5:80 > 192.0.2.1:40000 dev eth0 uid 0 gid 0 state related reply " +
+				"flags rst", false,
+		},
 	} {
 		p := must(rules.ParsePacket(tc.packet))
 		if diff.Possible(p) != tc.possible {
@@ -174,5 +216,113 @@ func TestDomainIsThePossiblePackets(t *testing.T) {
 	})
 	if len(result.Classes) != 4 {
 		t.Errorf("got the classes %v, want one for each family and hook", classes(result))
+	}
+}
+
+// TestRelatedPacketsThatExist compares a rule that drops packets in state related with no rule. The
+// rule makes a difference only if it matches packets that exist (ICMPStateFollowsType,
+// RelatedFollowsOrigin).
+func TestRelatedPacketsThatExist(t *testing.T) {
+	related := rules.MatchState{States: rules.States(rules.Related)}
+	original, reply := rules.MatchDirection{}, rules.MatchDirection{Reply: true}
+	udp, reset := protocol(rules.UDP), rules.MatchTCPFlags{Mask: rules.RST, Value: rules.RST}
+	noReset := rules.MatchTCPFlags{Mask: rules.RST}
+	icmp := func(v6 bool, messageType uint16) rules.Match {
+		values := []rules.Range[uint16]{{First: messageType << 8, Last: messageType<<8 | 0xff}}
+		return rules.MatchICMP{V6: v6, Values: values}
+	}
+	ofIPv4 := func(messageType uint16) rules.Match { return icmp(false, messageType) }
+	ofIPv6 := func(messageType uint16) rules.Match { return icmp(true, messageType) }
+	ofUser := rules.MatchOwner{IDs: rules.Singles[uint32](1000)}
+	notLoopback := rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "lo"}}}
+	arriving, sent := []rules.Hook{rules.Prerouting}, []rules.Hook{rules.Output}
+	both := []rules.Hook{rules.Prerouting, rules.Output}
+	resets := base(rules.Filter, rules.Input, 0, when(rules.Reject{With: "tcp reset"}, tcp))
+	for _, tc := range []struct {
+		name     string
+		hooks    []rules.Hook
+		priority int
+		matches  []rules.Match // except the state
+		want     diff.Verdict
+	}{
+		{"replies of UDP", both, -150, []rules.Match{udp, reply}, diff.Equivalent},
+		{
+			"replies of UDP that a user sends", sent, -150,
+			[]rules.Match{udp, reply, ofUser},
+			diff.Equivalent,
+		},
+		{"replies of TCP", both, -150, []rules.Match{tcp, reply, noReset}, diff.Equivalent},
+		{
+			"resets of other hosts", arriving, -150,
+			[]rules.Match{tcp, reply, notLoopback},
+			diff.Equivalent,
+		},
+		{
+			"resets that a user sends", sent, -150,
+			[]rules.Match{tcp, reply, ofUser},
+			diff.Equivalent,
+		},
+		{"resets of reject rules", sent, -150, []rules.Match{tcp, reply}, diff.Different},
+		{"expected connections of UDP", both, -150, []rules.Match{udp, original}, diff.Different},
+		{"echo replies", both, -150, []rules.Match{ofIPv4(0)}, diff.Equivalent},
+		{"expected echo requests", both, -150, []rules.Match{ofIPv4(8), original}, diff.Different},
+		{"echo requests in reply", both, -150, []rules.Match{ofIPv4(8), reply}, diff.Equivalent},
+		{"echo requests before conntrack", sent, -310, []rules.Match{ofIPv4(8)}, diff.Equivalent},
+		{"errors of IPv4", both, -150, []rules.Match{ofIPv4(3), reply}, diff.Different},
+		{"errors about replies", both, -150, []rules.Match{ofIPv4(11), original}, diff.Different},
+		{"errors before conntrack", sent, -310, []rules.Match{ofIPv4(3)}, diff.Different},
+		{"router solicitations of IPv4", both, -150, []rules.Match{ofIPv4(10)}, diff.Equivalent},
+		{"neighbor solicitations", both, -150, []rules.Match{ofIPv6(135)}, diff.Equivalent},
+		{"errors of IPv6", both, -150, []rules.Match{ofIPv6(1), reply}, diff.Different},
+		{"errors of IPv6 before conntrack", sent, -310, []rules.Match{ofIPv6(4)}, diff.Different},
+		{"redirects of IPv6", both, -150, []rules.Match{ofIPv6(137)}, diff.Different},
+		{
+			"redirects of IPv6 before conntrack", sent, -310,
+			[]rules.Match{ofIPv6(137)},
+			diff.Equivalent,
+		},
+	} {
+		for _, hook := range tc.hooks {
+			drop := base(rules.Filter, hook, tc.priority,
+				when(rules.Drop, append(tc.matches, related)...))
+			with, without := ruleset(drop, resets), ruleset(resets)
+			with.Tables[0].Family, without.Tables[0].Family = rules.Inet, rules.Inet
+			r := decide(with, without)
+			if got := r.StrictVerdict(); got != tc.want {
+				t.Errorf("%s at %s: verdict %s, want %s; classes %v", tc.name, hook, got, tc.want,
+					classes(r))
+			}
+			for _, c := range r.Classes {
+				if !diff.Possible(c.Witness) {
+					t.Errorf("%s at %s: the witness %s is not possible", tc.name, hook, c.Witness)
+				}
+			}
+		}
+	}
+	for _, hook := range both {
+		drop := base(rules.Filter, hook, -150, when(rules.Drop, reset, related, original))
+		r := decide(ruleset(drop), ruleset())
+		if got := r.StrictVerdict(); got != diff.Different {
+			t.Errorf("resets of expected connections at %s, and no rule sends resets: verdict %s, want %s",
+				hook, got, diff.Different)
+		}
+	}
+	redirecting := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), reset, related)))
+	r := decide(redirecting, ruleset())
+	if got := r.StrictVerdict(); got != diff.Different {
+		t.Errorf("a redirection of resets of expected connections: verdict %s, want %s", got,
+			diff.Different)
+	}
+	for _, c := range r.Classes {
+		explained := diff.Explain(&redirecting, c.Witness).Outcome
+		if explained != c.Outcome.Left.Outcome || explained.Redirect != 15001 {
+			t.Errorf("%s: %s, in its class %s; want a redirection in both", c.Witness, explained,
+				c.Outcome.Left.Outcome)
+		}
+	}
+	nat := natIn(when(rules.Drop, reply))
+	if r = decide(ruleset(nat), ruleset(natIn())); r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("replies in a NAT chain: verdict %s, want %s; classes %v", r.StrictVerdict(),
+			diff.Equivalent, classes(r))
 	}
 }

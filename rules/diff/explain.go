@@ -59,6 +59,7 @@ type translation struct{ address, port value }
 func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
 	s := newPacketSpace(p, a.meter)
 	s.given, s.shared = a.given, a.shared
+	s.omitResets()
 	if t := a.translated; t != nil {
 		s.single.values[newDestination], s.single.values[newPort] = t.address, t.port
 		// The connection has one socket, and a listener is transparent if it exists.

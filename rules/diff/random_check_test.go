@@ -73,16 +73,18 @@ func withoutNoopTranslations(p rules.Packet, o rules.Outcome) rules.Outcome {
 	return o
 }
 
-// isOfKernel reports whether the packet is a reset in state related or has a socket of the kernel.
+// isOfKernel reports whether the packet may be a reset of a reject rule or has a socket of the
+// kernel.
 func isOfKernel(p rules.Packet) bool {
-	return p.KernelSocket ||
-		p.Protocol == rules.TCP && p.State == rules.Related && p.Flags&rules.RST != 0
+	return p.KernelSocket || p.Hook == rules.Output && p.Protocol == rules.TCP &&
+		p.State == rules.Related && p.Flags&rules.RST != 0
 }
 
-// isImpossibleReset reports whether the packet is a reset in state related, although no rule of the
-// rulesets sends resets.
+// isImpossibleReset reports whether the packet is a reset with the connection of the packet that it
+// answers, although no rule of the rulesets sends resets.
 func isImpossibleReset(p rules.Packet, rulesets ...*rules.Ruleset) bool {
-	return isOfKernel(p) && !p.KernelSocket && !slices.ContainsFunc(rulesets, sendsResets)
+	return isOfKernel(p) && !p.KernelSocket && p.Reply &&
+		!slices.ContainsFunc(rulesets, sendsResets)
 }
 
 // sendsResets reports whether a rule may answer a packet with a TCP reset.

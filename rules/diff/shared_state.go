@@ -25,8 +25,9 @@ type sharedState struct {
 	// hasNAT contains the families for which the ruleset of either side has a NAT chain
 	// (NATDropsRedirects, TranslationNeedsNATChain).
 	hasNAT map[rules.Family]bool
-	// hasHelper reports that a rule of either side assigns a conntrack helper.
-	hasHelper bool
+	// hasHelper reports that a rule of either side assigns a conntrack helper, and sendsResets that
+	// a rule of either side may send TCP resets.
+	hasHelper, sendsResets bool
 	// listeners is the result of listenersOf for all sides.
 	listeners []tproxyTarget
 }
@@ -38,6 +39,7 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 		listeners: listenersOf(sides...),
 	}
 	for _, rs := range sides {
+		shared.sendsResets = shared.sendsResets || sendsResets(rs)
 		for _, f := range bothFamilies {
 			if hasNATChain(rs, f) {
 				storeIn(&shared.hasNAT, f, true)

@@ -51,11 +51,10 @@ type space struct {
 	// hasUserSocket contains the packets with a socket of a user, hasKernelSocket contains the
 	// packets with a socket of the kernel.
 	hasUserSocket, hasKernelSocket set
-	// resets contains the TCP resets in state related (ResetHasConnection); it is empty if no rule
-	// sends resets.
+	// resets contains the TCP resets in state related that the kernel may have sent for a reject
+	// rule (ResetHasConnection); it is empty if no rule sends resets.
 	resets set
-	// excluded contains packets that the domain omits: resets that no rule sends, and packets with
-	// an authentication header that are not compared.
+	// excluded contains the packets with an authentication header if they are not compared.
 	excluded set
 	// carried caches the result of carriesConnection.
 	carried *set
@@ -111,13 +110,23 @@ func (s *space) initFrequentSets() {
 	s.withPorts = s.or(s.withNATPorts, s.protocolIn(rules.DCCP))
 	s.isICMP = s.protocolIn(rules.ByFamily(s.family, rules.ICMP, rules.ICMPv6))
 	s.connected = s.stateIn(func(state rules.State) bool { return state.HasConnection() })
-	s.resets = s.and(s.and(s.tcp, s.maskedEquals(flags, uint32(rules.RST), uint32(rules.RST))),
-		s.stateIs(rules.Related))
+	if s.hook == rules.Output {
+		s.resets = s.and(s.and(s.tcp, s.maskedEquals(flags, uint32(rules.RST), uint32(rules.RST))),
+			s.stateIs(rules.Related))
+	}
 	s.hasUserSocket = s.within(user, []span{{
 		number[uint64](userSocketBit), number[uint64](2*userSocketBit - 1),
 	}})
 	s.hasKernelSocket = s.is(user, number[uint8](kernelSocketUser))
 	s.overLoopback = s.interfaceNamed([]rules.InterfaceName{{Name: loopback}})
+}
+
+// omitResets makes resets empty if no rule sends resets. Then all resets in state related belong to
+// expected connections.
+func (s *space) omitResets() {
+	if !s.shared.sendsResets {
+		s.resets = none
+	}
 }
 
 // lacksRedirectAddress returns the packets whose interface has no address for a redirection at

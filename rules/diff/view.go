@@ -108,7 +108,8 @@ func (s *space) unconfirmed() set {
 // errorsWithConnection returns the ICMP errors that the kernel has sent with the connection of the
 // reported packet. For other errors, conntrack finds the connection only if it is confirmed.
 func (s *space) errorsWithConnection() set {
-	errors := s.and(s.and(s.isICMP, s.hasKernelSocket), s.stateIs(rules.Related))
+	errors := s.and(s.and(s.and(s.isICMP, s.icmpErrors()), s.hasKernelSocket),
+		s.stateIs(rules.Related))
 	if errors == none {
 		return none
 	}
