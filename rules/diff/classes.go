@@ -79,8 +79,10 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 		witness.Status &= rules.StatusConfirmed | rules.StatusSeenReply
 	}
 	s.setHostFields(example, &witness)
+	// The packet has no fields for the translation of earlier packets of its connection.
 	var translated *translation
-	if s.given[toHostKey] && s.retranslated() != none {
+	dependsOnTranslation := box.fields[newDestination] != all || box.fields[newPort] != all
+	if (s.given[toHostKey] || dependsOnTranslation) && s.retranslated() != none {
 		witness.Status |= rules.Status(chosen[status].low) & (rules.StatusSNAT | rules.StatusDNAT)
 		translated = &translation{chosen[newDestination], chosen[newPort]}
 	}

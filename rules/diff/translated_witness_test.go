@@ -1,0 +1,39 @@
+package diff_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestOutcomesOfTranslatedWitnesses verifies that the outcomes of a class name what differs, if only
+// the destination to which NAT translates packets differs (NATMappingPersists).
+func TestOutcomesOfTranslatedWitnesses(t *testing.T) {
+	nat := base(rules.NAT, rules.Output, -100)
+	for name, m := range map[string]rules.Match{
+		"port":    rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](443)},
+		"address": to("10.9.9.9/32"),
+	} {
+		at := func(priority int) rules.Ruleset {
+			return ruleset(nat, base(rules.Filter, rules.Output, priority, when(rules.Drop, tcp, m)))
+		}
+		r := decide(at(-150), at(-90))
+		if len(r.Classes) == 0 {
+			t.Fatalf("%s: verdict %s, want a class", name, r.StrictVerdict())
+		}
+		for _, c := range r.Classes {
+			left, right := c.Outcome.Left.Outcome, c.Outcome.Right.Outcome
+			if left.Dropped == right.Dropped || left.Undecided != "" || right.Undecided != "" {
+				t.Errorf("%s: the witness %s of %v: %s and %s, want one dropped", name, c.Witness,
+					c.Packets, left, right)
+			}
+			if c.Witness.Status&rules.StatusDNAT == 0 && !c.Witness.Reply {
+				t.Errorf("%s: the witness %s does not state the translation", name, c.Witness)
+			}
+			if !diff.Possible(c.Witness) {
+				t.Errorf("%s: the witness %s of %v is not possible", name, c.Witness, c.Packets)
+			}
+		}
+	}
+}
