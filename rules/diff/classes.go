@@ -344,8 +344,15 @@ func (d *decision) explainSides(
 	known.side = rightSide
 	right := explain(d.sides.Right, p, known)
 	part := differingPart(left.Outcome, right.Outcome)
-	return Pair[SideOutcome]{
+	outcomes := Pair[SideOutcome]{
 		Left:  sideOutcome(d.sides.Left, left, part),
 		Right: sideOutcome(d.sides.Right, right, part),
 	}
+	if left.Outcome.Undecided != "" && right.Outcome.Undecided != "" {
+		known.ignoresUnknowns = true
+		outcomes.Right.IfNoneTrue = explain(d.sides.Right, p, known).Outcome
+		known.side = leftSide
+		outcomes.Left.IfNoneTrue = explain(d.sides.Left, p, known).Outcome
+	}
+	return outcomes
 }

@@ -47,6 +47,8 @@ type assumptions struct {
 	given  map[string]bool // the values of some variables, by key
 	shared sharedState     // the effects of the rules on states that packets share
 	meter  *meter
+	// ignoresUnknowns reports that no unknown condition is true.
+	ignoresUnknowns bool
 	// translated contains the values of the fields that describe the translation of earlier packets
 	// of the connection. It is nil if they are unknown.
 	translated *translation
@@ -67,7 +69,7 @@ func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
 			s.single.known[f] = true
 		}
 	}
-	x := &explanation{walk: walkAll(s, rs, a.side)}
+	x := &explanation{walk: walkAll(s, rs, a.side), ignoresUnknowns: a.ignoresUnknowns}
 	t := rules.Trace{Outcome: x.outcome()}
 	if t.Alternatives = x.alternatives(t.Outcome); len(t.Alternatives) > 0 {
 		t.DependsOn = x.randomMatches()
@@ -103,7 +105,8 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 // conditions. In the explained case, none of these matches and conditions is true.
 type explanation struct {
 	*walk
-	stepCount int // number of steps of the current pass
+	ignoresUnknowns bool // see assumptions
+	stepCount       int  // number of steps of the current pass
 	// uncertain contains the texts of Trace.Uncertain. addedNodes contains the nodes whose
 	// conditions addUncertain has added to uncertain.
 	uncertain  []string
@@ -147,6 +150,9 @@ func (x *explanation) explainedFlow(list []flow) (flow, bool) {
 func (x *explanation) outcome() rules.Outcome {
 	explained, _ := x.explainedFlow(x.ended.list)
 	outcome := x.outcomeOf(explained)
+	if x.ignoresUnknowns {
+		return outcome
+	}
 	undecided := causes{explanation: x}
 	undecided.addOutcomes()
 	if len(undecided.texts) > 0 {

@@ -250,6 +250,12 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 		t.Fatal(err)
 	}
 	l, r := diff.Explain(left, printed).Outcome, diff.Explain(right, printed).Outcome
+	reported := c.Outcome
+	if reported.Left.Outcome.Undecided != "" && reported.Right.Outcome.Undecided != "" &&
+		reported.Left.IfNoneTrue.Same(reported.Right.IfNoneTrue) {
+		t.Fatalf("the outcomes for the witness %s of %v are undecided, and both %s otherwise\n%s\n%s",
+			c.Witness, c.Packets, reported.Left.IfNoneTrue, left, right)
+	}
 	switch {
 	case l != diff.Explain(left, c.Witness).Outcome || r != diff.Explain(right, c.Witness).Outcome:
 		t.Fatalf("the text of the witness %+v lacks a property: %s", c.Witness, c.Witness)

@@ -314,8 +314,10 @@ func (s *system) writeClass(b *strings.Builder, r diffReport, c *diff.Class, dev
 		s.color.Paint(color.Green, rules.Printable(c.Outcome.Right.Outcome.String())),
 		rules.Printable(r.right.decidedBy(c.Outcome.Right)))
 	if c.Outcome.Left.Outcome.Undecided != "" && c.Outcome.Right.Outcome.Undecided != "" {
-		fmt.Fprintln(b, "  note     the outcomes are undecided, but differ for every result of what is"+
-			" unknown")
+		fmt.Fprintf(b, "  note     the outcomes are undecided, but differ for every result of what is"+
+			" unknown\n           if no unknown condition is true: left %s; right %s\n",
+			rules.Printable(c.Outcome.Left.IfNoneTrue.String()),
+			rules.Printable(c.Outcome.Right.IfNoneTrue.String()))
 	}
 }
 
