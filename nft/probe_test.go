@@ -67,7 +67,7 @@ func TestProbeChangesNothingAndLeaksNothing(t *testing.T) {
 // TestAMissingFeatureIsNamed simulates the answers of kernels that lack features.
 func TestAMissingFeatureIsNamed(t *testing.T) {
 	ns := netnstest.New(t)
-	everything := []Feature{
+	allExceptNetlink := []Feature{
 		FeatureTables, FeatureNAT, FeatureRedirect, FeatureOwner, FeatureInterval, FeatureZone,
 		FeatureRoute, FeatureTProxy,
 	}
@@ -83,13 +83,13 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 			"no nf_tables", func(msg uint16, _ string) bool {
 				return msg == unix.NFNL_MSG_BATCH_BEGIN
 			},
-			unix.EOPNOTSUPP, everything,
+			unix.EOPNOTSUPP, allExceptNetlink,
 		},
 		{
 			"no inet tables", func(msg uint16, _ string) bool {
 				return msg == messageType(unix.NFT_MSG_NEWTABLE)
 			},
-			unix.EAFNOSUPPORT, everything,
+			unix.EAFNOSUPPORT, allExceptNetlink,
 		},
 		{
 			"no tproxy", func(msg uint16, table string) bool {

@@ -54,16 +54,16 @@ type tablePrinter struct {
 	errs  []error
 }
 
-// addError records an error about the rule with the number rule in the current chain, counted from
-// 1. If rule is 0, the error is about the current chain or, before the first chain, about the
-// table.
-func (p *tablePrinter) addError(rule int, err error) {
+// addError records an error about a rule of the current chain. ruleNumber counts the rules of the
+// chain from 1. If it is 0, the error is about the current chain or, before the first chain, about
+// the table.
+func (p *tablePrinter) addError(ruleNumber int, err error) {
 	position := ""
 	if p.chain != nil {
 		position = " chain " + p.chain.Name
 	}
-	if rule > 0 {
-		position += fmt.Sprintf(" rule %d", rule)
+	if ruleNumber > 0 {
+		position += fmt.Sprintf(" rule %d", ruleNumber)
 	}
 	p.errs = append(p.errs, fmt.Errorf("%s: %w", position, err))
 }

@@ -113,7 +113,7 @@ func (v *validator) sendAndObserve(l *listeners, t *probe, deadline time.Time) o
 		o.sendQuery(v, t, s, deadline)
 		return o.observation
 	}
-	o.connect(v, l, t, s, deadline)
+	o.observeConnection(v, l, t, s, deadline)
 	if o.outcome != arrived && t.control.IsValid() {
 		control := probe{packet: t.packet, outside: true}
 		control.packet.Destination = t.control
@@ -166,8 +166,8 @@ func (v *validator) send(
 // connection. On a busy machine this may take seconds.
 const acceptTime = 5 * time.Second
 
-// connect waits until the connection is established, and determines where it arrived.
-func (o *sentProbe) connect(
+// observeConnection waits until the connection is established, and determines where it arrived.
+func (o *sentProbe) observeConnection(
 	v *validator, l *listeners, t *probe, s socket.Socket, deadline time.Time,
 ) {
 	err := s.SetDeadline(deadline)

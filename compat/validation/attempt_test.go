@@ -54,8 +54,8 @@ func TestConnectionAcceptedAfterTheDeadlineHasItsDestination(t *testing.T) {
 	time.AfterFunc(wait+100*time.Millisecond, func() {
 		l.wg.Go(func() { l.acceptConnections(listener, to.Port()) })
 	})
-	o.connect(&validator{ns: ns}, l, &probe{packet: rules.Packet{Destination: to}}, client,
-		time.Now().Add(wait))
+	o.observeConnection(&validator{ns: ns}, l, &probe{packet: rules.Packet{Destination: to}},
+		client, time.Now().Add(wait))
 	if want := (arrival{to.Port(), to}); o.outcome != arrived || o.arrival != want {
 		t.Errorf("outcome %d, arrival %+v, error %v; want outcome %d, arrival %+v", o.outcome,
 			o.arrival, o.err, arrived, want)

@@ -22,7 +22,7 @@ func TestChecksOfEachContainer(t *testing.T) {
 	for name, row := range map[string]struct {
 		identity identity
 		mode     rules.Mode
-		checked  []string
+		checked  []string // the checks that succeed with rules
 	}{
 		"istio-validation, REDIRECT": {
 			validationContainer, rules.ModeRedirect, []string{call4, pod4, call6, pod6},

@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-mesh/sluice/nft/budgettest"
 )
 
-// fakeTable returns a connection to a table whose size and number of entries the function returns
-// for each request.
-func fakeTable(requests *int, table func(request int) (size, count uint32)) *conn {
+// fakeTable returns a connection to a table. For each request, sizeOf returns the size of the table
+// and the number of its entries. fakeTable counts the requests.
+func fakeTable(requests *int, sizeOf func(request int) (size, count uint32)) *conn {
 	getOnce := func(option int, b []byte) error {
 		*requests++
-		if size, count := table(*requests); option == optionGetInfo {
+		if size, count := sizeOf(*requests); option == optionGetInfo {
 			byteOrder.PutUint32(b[nameSize+4*(1+2*hookCount):], count)
 			byteOrder.PutUint32(b[nameSize+4*(2+2*hookCount):], size)
 		}

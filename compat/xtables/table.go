@@ -125,7 +125,7 @@ func (c *Chain) Policy() Verdict {
 // verdictOf returns the verdict of the standard target at the offset.
 func verdictOf(e entry, target int) int32 { return int32(byteOrder.Uint32(e[target+extensionSize:])) }
 
-// isStandard reports whether the target is a verdict or a jump.
+// isStandard reports whether the target of the entry is a verdict or a jump.
 func (l *layout) isStandard(e entry) bool {
 	target := l.targetOf(e)
 	return extensionAt(e, target).Name == "" && len(e)-target == standardSize

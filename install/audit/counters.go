@@ -181,15 +181,15 @@ func topPods(pods []*pod, n int) []*pod {
 
 // series returns a value for each role of the pods' rules.
 func series(namespace, name string, total *packets, pods ...*pod) []metrics.CounterValue {
-	var has [rules.RoleCount]bool
+	var hasRole [rules.RoleCount]bool
 	for _, p := range pods {
 		for _, n := range p.counters.last {
-			has[n.Role] = true
+			hasRole[n.Role] = true
 		}
 	}
 	var values []metrics.CounterValue
 	for _, role := range rules.Roles() {
-		if has[role] {
+		if hasRole[role] {
 			values = append(values, metrics.CounterValue{
 				CounterSeries: metrics.RulePackets(namespace, name, role),
 				Value:         float64(total[role]),

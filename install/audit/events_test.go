@@ -33,9 +33,9 @@ func (f *rejectingCluster) SendEvent(ctx context.Context, e cluster.Event) error
 	return f.testEnv.SendEvent(ctx, e)
 }
 
-// TestEventsWait checks that events wait for an unavailable API server, and are dropped if it
-// rejects them permanently.
-func TestEventsWait(t *testing.T) {
+// TestEventsWaitForTheAPIServer checks that events wait for an unavailable API server, and are
+// dropped if it rejects them permanently.
+func TestEventsWaitForTheAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
 		f := &rejectingCluster{testEnv: env, err: errors.New("unavailable")}

@@ -66,8 +66,8 @@ type Sandbox struct {
 	// ContainerID is the runtime's ID of the sandbox; empty if the sandbox was found in /proc.
 	ContainerID string
 	Source      Source
-	// Created is the creation time of the network namespace or, if it was found in /proc, the start
-	// time of the process, by the node's clock; zero if unknown.
+	// Created is the creation time of the network namespace by the node's clock; zero if unknown.
+	// If Path leads to a process in /proc, Created is the start time of the process.
 	Created time.Time
 }
 

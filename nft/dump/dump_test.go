@@ -13,10 +13,10 @@ import (
 func TestRetryRepeatsAnInterruptedDump(t *testing.T) {
 	errRefused := errors.New("refused")
 	for _, tc := range []struct {
-		name string
-		errs []error // the error of each call
-		want []int   // the number of the last call
-		err  error
+		name    string
+		errs    []error // the error of each call
+		want    []int   // the number of the last call
+		wantErr error
 	}{
 		{"uninterrupted", []error{nil}, []int{1}, nil},
 		{
@@ -39,8 +39,8 @@ func TestRetryRepeatsAnInterruptedDump(t *testing.T) {
 				calls++
 				return []int{calls}, tc.errs[calls-1]
 			})
-			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.err) {
-				t.Errorf("got %v, error %v, want %v, error %v", got, err, tc.want, tc.err)
+			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.wantErr) {
+				t.Errorf("got %v, error %v, want %v, error %v", got, err, tc.want, tc.wantErr)
 			}
 		})
 	}

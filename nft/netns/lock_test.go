@@ -47,7 +47,7 @@ func TestLockOfAnotherNamespaceIsFree(t *testing.T) {
 	}
 }
 
-func TestLockReturnsWithoutTheLockAfterTheWait(t *testing.T) {
+func TestLockReturnsAfterTheWaitIfTheLockIsHeld(t *testing.T) {
 	ns := netnstest.New(t)
 	release, _, err := ns.Lock(timeout)
 	if err != nil {
