@@ -23,7 +23,7 @@ func TestSavedExtensionsEqualTheLoadedRules(t *testing.T) {
 	for _, group := range rulestest.Sample([]struct {
 		name     string
 		families []rules.Family
-		command  string
+		prefix   string // the text before each rule
 		list     []string
 	}{
 		{"NFQUEUE", both, mangle, []string{
@@ -163,7 +163,7 @@ func TestSavedExtensionsEqualTheLoadedRules(t *testing.T) {
 	}, os.Getenv) {
 		for _, f := range group.families {
 			t.Run(group.name+" "+f.String(), func(t *testing.T) {
-				testSaved(t, f, group.command, group.list)
+				testSaved(t, f, group.prefix, group.list)
 			})
 		}
 	}
@@ -172,7 +172,7 @@ func TestSavedExtensionsEqualTheLoadedRules(t *testing.T) {
 // testSaved loads each rule into a namespace of its own, with iptables-legacy and with
 // iptables-nft. It compares each output of iptables-save with the rules of the same namespace, and
 // with the rules of a sample of the other namespaces.
-func testSaved(t *testing.T, f rules.Family, command string, list []string) {
+func testSaved(t *testing.T, f rules.Family, prefix string, list []string) {
 	type pair struct{ saved, live int }
 	var same, others []pair
 	for i := range list {
@@ -187,7 +187,7 @@ func testSaved(t *testing.T, f rules.Family, command string, list []string) {
 		var saved, live []diff.Side
 		for _, rule := range list {
 			ns := netnstest.New(t)
-			istiotest.Restore(t, ns, variant, f, command+rule+"\nCOMMIT\n")
+			istiotest.Restore(t, ns, variant, f, prefix+rule+"\nCOMMIT\n")
 			tables, err := save.Parse(f, "text", strings.NewReader(istiotest.Save(t, ns, variant, f)))
 			if err != nil {
 				t.Fatal(err)

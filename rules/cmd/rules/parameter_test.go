@@ -11,7 +11,8 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// istioFlags are the flags in the source code of istio-iptables: name, letter, variables, default.
+// istioFlags are the flags and environment variables in the source code of istio-iptables, with
+// their letters and defaults.
 var istioFlags = []struct {
 	flag, short, variables, fallback string
 }{
