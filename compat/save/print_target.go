@@ -84,8 +84,8 @@ func (p *rulePrinter) addTarget(a rules.Action, table string, words ...string) e
 	return nil
 }
 
-// addPortTarget writes a target with a port. It returns an error unless the rule matches only TCP
-// or only UDP, and for port 0 in table nat.
+// addPortTarget writes a target with a port. The rule must match only TCP or only UDP. Port 0 is an
+// error in table nat.
 func (p *rulePrinter) addPortTarget(
 	a rules.Action, port uint16, table string, words ...string,
 ) error {

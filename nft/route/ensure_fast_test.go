@@ -18,12 +18,12 @@ import (
 func TestFastPathHasTheSameResult(t *testing.T) {
 	ensure := func(want rules.Routing, fast bool) (addrs []netlink.Addr, change route.Change) {
 		n := netnstest.New(t)
-		arg := n
+		argument := n
 		if fast {
-			arg = nil
+			argument = nil // the namespace of the thread
 		}
 		if err := n.Do(func() (err error) {
-			if change, err = route.Ensure(arg, want); err != nil {
+			if change, err = route.Ensure(argument, want); err != nil {
 				return err
 			}
 			lo, err := netlink.LinkByName("lo")
