@@ -151,7 +151,7 @@ func (t Tools) restoreCandidate(s Sidecar) Candidate {
 }
 
 // loadCandidate returns a candidate whose commands load rules. saveRules obtains the text of these
-// rules before all rounds.
+// rules once, before the first round.
 func (t Tools) loadCandidate(
 	name string, saveRules func() error, commands func(*netns.NS) ([]*Command, error),
 ) Candidate {

@@ -50,9 +50,9 @@ func newImageCluster(t *testing.T, script, defaultImage string) *kindCluster {
 	}
 }
 
-// pushedImage pushes an image for this and for another architecture to a registry. It returns the
-// image and its reference with the digest.
-func pushedImage(t *testing.T) (v1.Image, string) {
+// pushImage pushes an index of two images to a registry, one for this and one for another
+// architecture. It returns the image for this architecture, and the index's reference by digest.
+func pushImage(t *testing.T) (v1.Image, string) {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
@@ -87,7 +87,7 @@ func pushedImage(t *testing.T) (v1.Image, string) {
 }
 
 func TestNodeImageIsPulledForAnEngineWithoutRegistry(t *testing.T) {
-	image, ref := pushedImage(t)
+	image, ref := pushImage(t)
 	loaded := filepath.Join(t.TempDir(), "loaded")
 	k := newImageCluster(t, `[ "$*" = "docker load" ] && cat >'`+loaded+`'`, ref)
 	got, err := k.nodeImage(t.Context())
@@ -104,13 +104,13 @@ func TestNodeImageIsPulledForAnEngineWithoutRegistry(t *testing.T) {
 	}
 	want, wantErr := image.ConfigName()
 	if config, err := archived.ConfigName(); config != want || err != nil || wantErr != nil {
-		t.Errorf("loaded image %s, errors %v and %v; want the image of this architecture %s", config,
+		t.Errorf("loaded image %s, errors %v and %v; want %s, the image for this architecture", config,
 			err, wantErr, want)
 	}
 }
 
 func TestNodeImageErrors(t *testing.T) {
-	_, ref := pushedImage(t)
+	_, ref := pushImage(t)
 	missing := strings.Replace(ref, "/node@", "/none@", 1)
 	_, err := newImageCluster(t, "cat >/dev/null", missing).nodeImage(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "pull the node image "+missing) ||

@@ -21,15 +21,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// confirmByOrphan creates an orphaned TCP connection inside the pod: the sender sends more data
+// confirmByOrphan creates an orphaned TCP connection inside each pod: the sender sends more data
 // than the receiver reads, and closes its socket. The kernel then probes the receiver's window
 // every few hundred milliseconds. After the conntrack entry is deleted, the next probe is the
 // witness: the first packet of a new conntrack entry, over lo and without an owner. If the probe is
-// not captured, the remaining data arrives.
+// not captured, the remaining data arrives. The result describes what happens in each pod.
 func confirmByOrphan(t *testing.T, w witnessPods) diff.Pair[string] {
 	p := w.class.Witness
 	if p.Owner != nil || p.Protocol != rules.TCP || p.Destination.Addr() != testbed.PodIP4 {
-		t.Fatalf("the witness is not a packet over lo without a socket: %s", p)
+		t.Fatalf("witness %s, want a TCP packet to the pod's own address without an owner", p)
 	}
 	broken := deliver(t, w.native, p.Destination)
 	if broken == nil {

@@ -40,8 +40,8 @@ func build(ctx context.Context, root, arch, dir string) error {
 		}
 		args := []string{b.args[0], "-buildvcs=false", "-ldflags", "-s -w", "-o", output}
 		if arch != runtime.GOARCH {
-			// make image compiles with -trimpath. With the same flag, packages in both the image
-			// and a machine are compiled once for this architecture.
+			// make image compiles with -trimpath. With the same flag, the packages that the image
+			// and the machine share are compiled once for arch.
 			args = append(args, "-trimpath")
 		}
 		args = append(args, b.args[1:]...)

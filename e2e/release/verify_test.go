@@ -27,8 +27,8 @@ func verify(key *ecdsa.PublicKey, text []byte, encoded string) error {
 	return verifier.VerifySignature(bytes.NewReader(raw), bytes.NewReader(text))
 }
 
-// verifyImage returns an error if the image signature does not contain a valid signature of the
-// digest.
+// verifyImage returns an error if image, which contains signatures, contains no valid signature of
+// the digest.
 func verifyImage(key *ecdsa.PublicKey, image v1.Image, digest string) error {
 	manifest, err := image.Manifest()
 	if err != nil {

@@ -40,7 +40,8 @@ func (n *Node) reconcile(
 	if !exists {
 		n.markSearched(name)
 	}
-	retryAfter, err = n.leaveDeleted(ctx, name, item.UID) // all with the name if item does not exist
+	// If no pod with the name exists, item.UID is empty: all known pods with the name leave.
+	retryAfter, err = n.leaveDeleted(ctx, name, item.UID)
 	if !exists || retryAfter > 0 || err != nil {
 		return retryAfter, err
 	}
@@ -124,7 +125,7 @@ func (n *Node) enrollRunning(
 		if len(addresses) == 0 {
 			return 0, nil
 		}
-		timeSince(&p.missingSince)
+		timeSince(&p.missingSince) // sets missingSince
 		return 0, source.WithKind(agent.KindRules,
 			errors.Join(errors.New("its network namespace is not found"), missing))
 	case found != nil && (p.ns == nil || p.ns.ID() != found.ID):
@@ -261,9 +262,9 @@ func (n *Node) recordLeaveError(p *pod, err error) error {
 	return err
 }
 
-// openUnwanted sets the network namespace of a pod that should not be in ambient mode. It does not
-// if the namespace has the rules of a sidecar, because a user can add the annotation to any pod.
-// The caller holds the pod's lock.
+// openUnwanted sets the network namespace of a pod that should not be in ambient mode, unless the
+// namespace has the rules of a sidecar: a user can add the annotation to any pod. The caller holds
+// the pod's lock.
 func (n *Node) openUnwanted(
 	ctx context.Context, p *pod, sb *sandbox.Sandbox, object *decide.Pod,
 ) error {

@@ -256,8 +256,8 @@ func TestFlushedRulesAreRestored(t *testing.T) {
 				strings.Contains(r.String(), `by process "nft"`)
 		})
 	}
-	// The process is unknown if the guard finds the rules missing before it reads the event, as it
-	// may after its own change.
+	// The process is unknown if the guard finds the rules missing before it reads the event. This
+	// may happen when the guard compares the rules after its own change.
 	for i := 0; i < 3 || i < 20 && !namesProcess(); i++ {
 		env.runOnNode("", "nft", "flush", "ruleset")
 		rulestest.Eventually(t, "the rules are restored", func() bool { return env.hasRules("10.0.0.1") })
@@ -281,7 +281,7 @@ func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
 	begin := time.Now()
 	remove := func() {
 		if env.hasRules("10.0.0.1") {
-			env.State() // waits for the end of the repair: otherwise it would fail
+			env.State() // waits until the repair ends: a flush during the repair would make it fail
 			env.runOnNode("", "nft", "flush", "ruleset")
 		}
 	}
@@ -289,7 +289,7 @@ func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
 	if n := env.countReports(hostrules.Repaired); n < 3 {
 		t.Errorf("%d repairs before the first delay, want at least 3", n)
 	}
-	rulestest.Eventually(t, "the state is a problem", func() bool { remove(); return !env.State().InPlace() })
+	rulestest.Eventually(t, "the rules are not in place", func() bool { remove(); return !env.State().InPlace() })
 	// A pod that starts does not wait, whether or not its addresses are already in the desired
 	// rules.
 	must(t, env.Set("a", pods))
@@ -307,7 +307,7 @@ func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
 	})
 	repairs, seconds := env.countReports(hostrules.Repaired), int(time.Since(begin)/time.Second)
 	if repairs > 3+seconds+1 || env.countReports(hostrules.Conflict) != 1 {
-		t.Errorf("%d repairs in %d s, reports %v; want three and one per second, and one report of the conflict",
+		t.Errorf("%d repairs in %d s, reports %v; want at most four plus one per second, and one report of the conflict",
 			repairs, seconds, env.reports)
 	}
 	rulestest.Eventually(t, "the rules are restored", func() bool {
@@ -332,8 +332,8 @@ func (b *failingBackend) Apply(
 	return b.Backend.Apply(ns, rs, since)
 }
 
-// TestAFailedRepairIsNotAConflict checks that a repair that fails is reported once, although
-// other programs change rules meanwhile and the guard tries again often. It is not a conflict.
+// TestAFailedRepairIsNotAConflict checks that a failing repair is reported once, as a failure and
+// not as a conflict, although the guard retries it often because other programs change rules.
 func TestAFailedRepairIsNotAConflict(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	backend := &failingBackend{Backend: env.backend}
@@ -369,21 +369,21 @@ func (brokenEvents) Next(context.Context) (watch.Event, error) {
 	return watch.Event{}, errors.New("the socket fails")
 }
 
-// TestALastingFailureOfTheSubscriptionIsReportedOnce checks that the first of successive failures
-// is reported, and the next one only after a subscription.
+// TestALastingFailureOfTheSubscriptionIsReportedOnce checks that only the first of successive
+// failures is reported, and that a failure after a successful subscription is reported again.
 func TestALastingFailureOfTheSubscriptionIsReportedOnce(t *testing.T) {
 	host := netnstest.New(t)
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		reports, subscribe := 0, false
+		reports, nextSucceeds := 0, false
 		guard := hostrules.New(hostrules.Options{
 			Open: func() (*netns.NS, error) { return netns.FromHandle(host.Handle()) },
 			Do:   func(func() error) error { return nil },
 			Subscribe: func() (watch.Events, error) {
 				mu.Lock()
 				defer mu.Unlock()
-				if subscribe {
-					subscribe = false
+				if nextSucceeds {
+					nextSucceeds = false
 					return brokenEvents{}, nil
 				}
 				return nil, errors.New("not permitted")
@@ -405,7 +405,7 @@ func TestALastingFailureOfTheSubscriptionIsReportedOnce(t *testing.T) {
 			if reports != want {
 				t.Errorf("%d reports after %d hours, want %d", reports, want, want)
 			}
-			subscribe = true
+			nextSucceeds = true
 			mu.Unlock()
 		}
 		cancel()
@@ -508,8 +508,8 @@ func (env *testEnv) runOnNode(input, program string, args ...string) {
 	}
 }
 
-// TestLegacyRulesAreRestored checks that rules of iptables-legacy, whose changes are not reported,
-// are restored too.
+// TestLegacyRulesAreRestored checks that rules of iptables-legacy are restored too, although the
+// kernel sends no events about their changes.
 func TestLegacyRulesAreRestored(t *testing.T) {
 	env := newTestEnv(t, compat.BackendLegacy)
 	env.options.Interval = 10 * time.Millisecond
@@ -521,7 +521,7 @@ func TestLegacyRulesAreRestored(t *testing.T) {
 	}
 	rulestest.Eventually(t, "the rules are restored", func() bool { return env.hasRules("10.0.0.1") })
 	rulestest.Eventually(t, "the repair is reported", func() bool { return env.countReports(hostrules.Repaired) == 1 })
-	// firewalld's reload, if iptables is iptables-legacy.
+	// A reload of firewalld does this if iptables is iptables-legacy.
 	env.runOnNode("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
 	rulestest.Eventually(t, "the rules are restored", func() bool { return env.hasRules("10.0.0.1") })
 	rulestest.Eventually(t, "the repair is reported", func() bool { return env.countReports(hostrules.Repaired) == 2 })

@@ -1,6 +1,6 @@
-// Package listen maintains a listening Unix socket at a path, and passes its connections from root
-// to a function. The server for the plugin (package serve) and the server for ztunnel (package
-// ztunnel) use it.
+// Package listen maintains a listening Unix socket at a path, and passes connections from processes
+// of root to a function. The server for the plugin (package serve) and the server for ztunnel
+// (package ztunnel) use it.
 //
 // The socket is in a directory that only root may enter. A new agent creates its socket under a
 // temporary name and renames it over the existing one, so that one of the agents always accepts

@@ -26,9 +26,9 @@ func TestNamesFollowTheConventions(t *testing.T) {
 		case (m.Type == metrics.Counter) != strings.HasSuffix(m.Name, "_total"):
 			t.Errorf("%s: only the names of counters end in _total, and this is a %s", m.Name, m.Type)
 		case m.Help == "" || strings.HasSuffix(m.Help, "."):
-			t.Errorf("%s: help %q is not a sentence without a full stop", m.Name, m.Help)
+			t.Errorf("%s: help %q is empty or ends in a full stop", m.Name, m.Help)
 		case (m.Type == metrics.Histogram) != (len(m.Buckets) > 0):
-			t.Errorf("%s: this %s has %d buckets; only histograms must have buckets", m.Name, m.Type, len(m.Buckets))
+			t.Errorf("%s: this %s has %d buckets; histograms must have buckets, and other types none", m.Name, m.Type, len(m.Buckets))
 		case m.Type == metrics.Histogram && !strings.HasSuffix(m.Name, "_seconds") &&
 			!strings.HasSuffix(m.Name, "_bytes"):
 			t.Errorf("%s: the histogram has no unit, want a name that ends in _seconds or _bytes", m.Name)

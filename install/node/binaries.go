@@ -144,8 +144,8 @@ func (n *Node) installedElement(s Settings, j *journal.Journal) json.RawMessage 
 }
 
 // putNoop adds the checksum of the no-op executable to the journal entry of name, unless the entry
-// contains the checksum, and copies the executable. By the checksum, a later version of the agent,
-// which may have another no-op executable, recognizes the copy.
+// contains the checksum, and copies the executable. A later version of the agent, whose no-op
+// executable may differ, recognizes the copy by the checksum.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {

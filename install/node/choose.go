@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
-// choose returns the configuration to insert the plugin into. It returns false if there is none, or
-// if chains or the plugin do not support its CNI version. If cniConfFileName is missing and
-// runtimes use another file, it returns this file and false. It reports these cases and invalid
-// files as problems.
+// choose returns the configuration to insert the plugin into. It returns false if there is none, if
+// its CNI version does not support chains, or if the plugin does not support this version. If the
+// file in cniConfFileName is missing or invalid, and runtimes use another file, choose returns that
+// file and false. It reports these cases and invalid files as problems.
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	first, skippedFirst, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
@@ -220,7 +220,7 @@ func (p *planner) replacesMissing(first chain.Choice, skippedFirst []chain.Skipp
 }
 
 // reportNotInUse reports that runtimes use first instead of the configuration in cniConfFileName,
-// unless first delegates to that configuration. setting describes the setting. The problem is not
+// unless first delegates to that configuration. setting begins the message. The problem is not
 // blocking if first contains the plugin, or if it is unknown to which configuration first delegates
 // ([chain.Unclear]). In the second case pods may have no redirection. But first may delegate to the
 // named configuration through the API server or another directory, and with a blocking problem such

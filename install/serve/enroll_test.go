@@ -27,7 +27,7 @@ func enrollment() agent.Enrollment {
 var webAddresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
 
 // TestNetworkNamespaceArrives checks that the network namespace is passed as a descriptor,
-// independent of its path in the agent's container.
+// independently of its path in the agent's container.
 func TestNetworkNamespaceArrives(t *testing.T) {
 	ns := netnstest.New(t)
 	env := start(t, socket(t), serve.Options{Objects: echo, Enroll: func(
@@ -46,7 +46,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 			t.Fatalf("enrollment %+v, error %v, want backend nft with DNS", e, err)
 		}
 	}
-	// Descriptors of other requests are closed.
+	// A request without a descriptor succeeds too.
 	if _, err := env.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}

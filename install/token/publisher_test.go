@@ -113,7 +113,8 @@ func TestProjectedTokensAreFollowed(t *testing.T) {
 }
 
 // TestProjectedTokensAreFollowedWhileNoTokenCanBeRequested checks that a failed request does not
-// delay the projected token: the published one expires ten minutes after it was projected.
+// delay the publication of the next projected token. The tokens that the chart projects expire
+// after ten minutes.
 func TestProjectedTokensAreFollowedWhileNoTokenCanBeRequested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, nil)

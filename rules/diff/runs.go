@@ -16,8 +16,8 @@ import (
 //
 //   - Actions that end the evaluation of the chain: no later rule of the run sees the packet.
 //   - Idempotent actions: a second execution changes nothing.
-//   - Jumps to a pure chain, which returns packets unmodified: the next rule of the run would send
-//     the packet through the same chain again, with the same result.
+//   - Jumps to a pure chain, which does not modify the packets that it returns: the next rule of
+//     the run would send the packet through the same chain again, with the same result.
 //
 // In addition, no match of a run may depend on state that rules modify, such as marks: the union
 // must be one fixed set of packets.
@@ -134,8 +134,8 @@ func (w *walk) isTerminalOrPureJump(t *rules.Table, action rules.Action) bool {
 	return false
 }
 
-// isPure reports whether the chain returns packets unmodified, and its matches do not depend on
-// state that rules modify.
+// isPure reports whether the chain does not modify the packets that it returns, and its matches do
+// not depend on state that rules modify.
 func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 	if known, ok := w.pureChains[c]; ok {
 		return known

@@ -70,8 +70,8 @@ func (s *space) samePort(t, u target) set {
 	return s.is(destinationPort, number(max(t.port, u.port)))
 }
 
-// A portCase contains the packets that a target sends to one port: the port of target, where 0
-// means the original port.
+// A portCase contains the packets that a target sends to one port: target.port, or the original
+// port if target.port is 0.
 type portCase struct {
 	packets set
 	target  target
@@ -161,7 +161,8 @@ func (s *space) destinationIn(v *view, ranges []netipx.IPRange) set {
 	}
 }
 
-// portIn returns the packets that have ports, and a destination port in one of the spans.
+// portIn returns the packets whose protocol has ports and whose destination port is in one of the
+// spans.
 func (s *space) portIn(v *view, spans []span) set {
 	t := v.target
 	var packets set

@@ -10,10 +10,10 @@ import (
 // (SLUICE_LONG=1). The number in the long form is the default of package rapid.
 const shortChecks, longChecks = 15, 100
 
-// SetRapidChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. It
-// does not change the number if the flag -rapid.checks is given, or in the long form, in which
-// rapid's default of 100 applies. SetRapidChecks parses the flags, and panics if SLUICE_CHECKS is not a
-// number from 1. TestMain of packages with expensive inputs calls SetRapidChecks.
+// SetRapidChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15,
+// and panics if SLUICE_CHECKS is not a positive integer. If the flag -rapid.checks is given, it
+// determines the number instead. In the long form, the number is rapid's default of 100.
+// SetRapidChecks parses the flags. TestMain of packages with expensive inputs calls it.
 func SetRapidChecks(getenv func(string) string) {
 	flag.Parse()
 	unchanged := getenv("SLUICE_LONG") == "1"
@@ -28,8 +28,8 @@ func SetRapidChecks(getenv func(string) string) {
 
 // Trials returns the number of trials of a test with random inputs that does not use rapid.Check.
 // In the long form (SLUICE_LONG=1), the number is longTrials. In the short form, it is longTrials
-// multiplied by $SLUICE_CHECKS, by default 15, divided by 100, and at least 1. Trials panics if
-// SLUICE_CHECKS is not a number from 1.
+// multiplied by $SLUICE_CHECKS, by default 15, divided by 100, and at least 1; Trials panics if
+// SLUICE_CHECKS is not a positive integer.
 func Trials(longTrials int, getenv func(string) string) int {
 	if getenv("SLUICE_LONG") == "1" {
 		return longTrials
@@ -38,8 +38,8 @@ func Trials(longTrials int, getenv func(string) string) int {
 }
 
 // Sample selects cases of a test with many similar cases: all of them in the long form or if
-// $SLUICE_CHECKS is at least 100, and otherwise the first one and every third one after it. Sample
-// panics if SLUICE_CHECKS is not a number from 1.
+// $SLUICE_CHECKS is at least 100, and otherwise the first one and every third one after it. In the
+// short form, Sample panics if SLUICE_CHECKS is not a positive integer.
 func Sample[T any](all []T, getenv func(string) string) []T {
 	if getenv("SLUICE_LONG") == "1" || checks(getenv) >= longChecks {
 		return all

@@ -21,7 +21,7 @@ const (
 // vmDiskSize is the size of the sparse disk image.
 const vmDiskSize = "8G"
 
-// ForVM returns the software of a virtual machine as a node, including CRI-O if withCRIO is true.
+// ForVM returns the software of a node in a virtual machine, including CRI-O if withCRIO is true.
 func ForVM(ctx context.Context, log io.Writer, withCRIO bool) (*Software, error) {
 	components := []component{nodeProgram, pause, containers, kubernetes}
 	if withCRIO {

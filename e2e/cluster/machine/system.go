@@ -36,9 +36,9 @@ func (d *Dir) WriteSystem(hostname, address string) error {
 	return errors.Join(append(errs, d.linkLibraries())...)
 }
 
-// linkLibraries creates the library directories, with links into /usr. Which of them exist depends
-// on the distribution. /lib is a directory that always contains /lib/modules, because kind mounts
-// /lib/modules into every node.
+// linkLibraries creates links to the library directories in /usr; which of these exist depends on
+// the distribution. /lib is not a link, but a directory of links: it must contain the directory
+// /lib/modules, which kind mounts into every node.
 func (d *Dir) linkLibraries() error {
 	var errs []error
 	for _, name := range []string{"lib32", "lib64", "libx32"} {

@@ -30,8 +30,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// asSidecar is an environment variable with the name of a pod. If it is set, the test binary runs
-// the sidecar of that pod.
+// asSidecar is the environment variable that contains the name of a pod. If it is set, the test
+// binary runs the sidecar of this pod.
 const asSidecar = "SIDECAR_TEST_POD"
 
 // sidecar runs a proxy until the end of standard input. The input also ends when the test's process
@@ -72,7 +72,7 @@ func newNodes(t *testing.T) (nodes [2]*node) {
 	t.Helper()
 	for i := range nodes {
 		nodes[i] = &node{t: t, ns: netnstest.New(t), number: i + 1}
-		// The nodes forward packets, and nothing captures them.
+		// The node forwards packets, and has no rules that capture them.
 		nodes[i].ip("link set lo up")
 		for _, file := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 			if err := nodes[i].ns.Do(func() error {
@@ -259,8 +259,8 @@ const onlyHBONE = `table inet watch {
 	}
 }`
 
-// Pods on two nodes, in ambient mode and with sidecars, reach each other in both families. Between
-// pods in ambient mode, the nodes forward only HBONE.
+// TestPodsOnTwoNodes checks that pods on two nodes, in ambient mode and with sidecars, reach each
+// other over IPv4 and IPv6. Between pods in ambient mode, the nodes forward only HBONE.
 func TestPodsOnTwoNodes(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
 		nodes := newNodes(t)

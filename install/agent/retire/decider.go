@@ -34,7 +34,7 @@ type Options struct {
 	WatchFailed func(error)
 }
 
-// DefaultTimeout is the default of the time limit of Decide.
+// DefaultTimeout is the default of Options.Timeout.
 const DefaultTimeout = 3 * time.Second
 
 // New returns a decider. It receives states of the DaemonSet only while its method Run runs.
@@ -54,9 +54,9 @@ func (dec *Decider) Run(ctx context.Context) {
 	}, dec.options.WatchFailed)
 }
 
-// Decide decides with the current objects in the API server. It repeats failed requests until the
-// timeout, except refused ones. Without the objects it decides to remove the plugin only if the
-// DaemonSet was deleted, or was being deleted, when Run received its last state.
+// Decide decides by the current objects in the API server. It repeats failed requests, except
+// refused ones, until the timeout. If it cannot read the objects, it decides to remove the plugin
+// only if the DaemonSet was deleted, or was being deleted, when Run received its last state.
 func (dec *Decider) Decide(ctx context.Context) Decision {
 	ctx, cancel := context.WithTimeout(ctx, dec.options.Timeout)
 	defer cancel()
@@ -66,7 +66,7 @@ func (dec *Decider) Decide(ctx context.Context) Decision {
 		if err == nil {
 			return decision
 		}
-		// If the time limit interrupted the request, the error before it is more specific.
+		// If the time limit interrupted the request, the previous error is more specific.
 		if lastErr == nil || ctx.Err() == nil {
 			lastErr = err
 		}
@@ -81,7 +81,7 @@ func (dec *Decider) Decide(ctx context.Context) Decision {
 	}
 }
 
-// query decides with the current objects in the API server.
+// query decides by the current objects in the API server.
 func (dec *Decider) query(ctx context.Context) (Decision, error) {
 	name := dec.options.DaemonSet
 	d, err := dec.options.Client.DaemonSet(ctx, name)
@@ -105,7 +105,7 @@ func (dec *Decider) query(ctx context.Context) (Decision, error) {
 	return decideBySelection(name, d, n), nil
 }
 
-// decideFromWatch decides with the last state of the DaemonSet that Run has received. lastErr is
+// decideFromWatch decides by the last state of the DaemonSet that Run has received. lastErr is
 // the reason why the API server did not return the objects.
 func (dec *Decider) decideFromWatch(lastErr error) Decision {
 	dec.mu.Lock()

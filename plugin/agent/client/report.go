@@ -25,8 +25,8 @@ func (c *Client) Report(a agent.Add) error {
 }
 
 // ReportPods returns a source that returns the pods of s, and sends each of them to the agent in at
-// most 100 ms. If the API server becomes unavailable again before the agent has listed the node's
-// pods, the agent answers with the pod. A pod that is too long for a request is not sent.
+// most 100 ms. The agent returns the pod to later requests if the API server becomes unavailable
+// before the agent has listed the node's pods. A pod that is too long for a request is not sent.
 func (c *Client) ReportPods(s source.Source) source.Source { return reportingSource{s, c} }
 
 // A reportingSource is the source that [Client.ReportPods] returns.

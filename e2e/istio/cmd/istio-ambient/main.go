@@ -1,9 +1,9 @@
 // Command istio-ambient writes rules into the current network namespace as istio-cni does in the
 // namespace of a pod in ambient mode or, with the argument host, of a node. It calls the packages
-// of Istio that istio-cni calls. The parameters are environment variables with the names of
-// istio-cni's variables and annotations. HOST_MOUNTS_PATH is the directory that contains proc. The
-// nftables backend searches proc for the kubelet. For a node, each line of the standard input adds
-// a pod to the mesh or removes it:
+// of Istio that istio-cni calls. The parameters are environment variables named like
+// istio-cni's variables and annotations: DNS_CAPTURE is ambient.istio.io/dns-capture.
+// HOST_MOUNTS_PATH is the directory that contains proc, in which the nftables backend searches for
+// the kubelet. For a node, each line of the standard input adds a pod to the mesh or removes it:
 //
 //	add UID ADDRESS...
 //	remove UID ADDRESS...
