@@ -248,7 +248,8 @@ func (n *Node) leaveUnwanted(
 	}
 	p.shouldAnnotate, p.annotation = true, ""
 	if err := n.annotate(ctx, p, item, object); err != nil {
-		// The pod stays in n.pods, so that its annotation is removed later.
+		// leave has removed the pod from n.pods; it is added again, so that the next reconciliation
+		// removes its annotation.
 		n.keepPod(p)
 		return 0, err
 	}

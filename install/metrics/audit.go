@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Metrics of the audit.
+// Metrics of running pods: audits, repairs and counted packets.
 var (
 	Pods = define1[GaugeSeries, string](Metric{
 		Name:   "sluice_pods",

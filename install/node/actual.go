@@ -27,8 +27,8 @@ type Actual struct {
 	// Executables maps each of [Settings.ReplacedTypes] to true if the plugin's executable exists
 	// and is not the no-op executable.
 	Executables map[string]bool
-	// InstalledElement is the element that was written for the installed executable of an earlier
-	// version, or nil if it is unknown.
+	// InstalledElement is the element that was written for the installed executable if this is an
+	// earlier version. It is nil if the executable is current, or if the element is unknown.
 	InstalledElement json.RawMessage
 }
 

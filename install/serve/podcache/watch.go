@@ -73,7 +73,8 @@ func (c *Cache) watch(
 		return c.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
 			MaxRetries(0)
 	}
-	// record records the error of a request, and reports it at most every reportInterval.
+	// record records the error of a request, and reports a lasting failure at most every
+	// reportInterval.
 	record := func(err error) {
 		err = fmt.Errorf("watch %s: %w", resource, err)
 		if s.setWatchError(err) && ctx.Err() == nil {
