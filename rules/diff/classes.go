@@ -350,9 +350,10 @@ func (d *decision) explainSides(
 	}
 	if left.Outcome.Undecided != "" && right.Outcome.Undecided != "" {
 		known.ignoresUnknowns = true
-		outcomes.Right.IfNoneTrue = explain(d.sides.Right, p, known).Outcome
+		right := explain(d.sides.Right, p, known).Outcome
 		known.side = leftSide
-		outcomes.Left.IfNoneTrue = explain(d.sides.Left, p, known).Outcome
+		left := explain(d.sides.Left, p, known).Outcome
+		outcomes.Left.IfNoneTrue, outcomes.Right.IfNoneTrue = &left, &right
 	}
 	return outcomes
 }

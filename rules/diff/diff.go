@@ -158,9 +158,9 @@ type Condition struct {
 // A SideOutcome is the outcome of one side for a packet.
 type SideOutcome struct {
 	Outcome rules.Outcome
-	// IfNoneTrue is the outcome if no unknown condition is true. It is set if the outcome is
+	// IfNoneTrue is the outcome if no unknown condition is true. It is nil unless the outcome is
 	// undecided on both sides.
-	IfNoneTrue rules.Outcome
+	IfNoneTrue *rules.Outcome
 	// Decided is the rule that determines the part of the outcome in which the sides differ: the
 	// rule that set it, or the last rule that ended a chain in which other rules could have set it.
 	// It is nil if no rule determines it; then Reason names the policy, the kernel's behavior or

@@ -251,8 +251,8 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	}
 	l, r := diff.Explain(left, printed).Outcome, diff.Explain(right, printed).Outcome
 	reported := c.Outcome
-	if reported.Left.Outcome.Undecided != "" && reported.Right.Outcome.Undecided != "" &&
-		reported.Left.IfNoneTrue.Same(reported.Right.IfNoneTrue) {
+	if reported.Left.IfNoneTrue != nil &&
+		reported.Left.IfNoneTrue.Same(*reported.Right.IfNoneTrue) {
 		t.Fatalf("the outcomes for the witness %s of %v are undecided, and both %s otherwise\n%s\n%s",
 			c.Witness, c.Packets, reported.Left.IfNoneTrue, left, right)
 	}

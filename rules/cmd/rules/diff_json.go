@@ -40,8 +40,9 @@ type (
 	}
 	jsonSideOutcome struct {
 		Outcome jsonOutcome `json:"outcome"`
-		Where   string      `json:"where"`
-		Rule    *jsonStep   `json:"rule,omitempty"`
+		IfNoneTrue *jsonOutcome `json:"ifNoneTrue,omitempty"`
+		Where      string       `json:"where"`
+		Rule       *jsonStep    `json:"rule,omitempty"`
 	}
 	jsonUndecided struct {
 		Side    string    `json:"side"`
@@ -95,6 +96,10 @@ func (r diffReport) json() jsonDiff {
 // outcome returns the JSON form of an outcome on the side.
 func (side *diffSide) outcome(o diff.SideOutcome) jsonSideOutcome {
 	j := jsonSideOutcome{Outcome: jsonOutcomeOf(o.Outcome), Where: side.decidedBy(o)}
+	if o.IfNoneTrue != nil {
+		outcome := jsonOutcomeOf(*o.IfNoneTrue)
+		j.IfNoneTrue = &outcome
+	}
 	if o.Decided != nil {
 		j.Rule = ruleOf(o.Decided)
 	}

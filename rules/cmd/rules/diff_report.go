@@ -313,7 +313,7 @@ func (s *system) writeClass(b *strings.Builder, r diffReport, c *diff.Class, dev
 	fmt.Fprintf(b, "  right    %s\n           %s\n",
 		s.color.Paint(color.Green, rules.Printable(c.Outcome.Right.Outcome.String())),
 		rules.Printable(r.right.decidedBy(c.Outcome.Right)))
-	if c.Outcome.Left.Outcome.Undecided != "" && c.Outcome.Right.Outcome.Undecided != "" {
+	if c.Outcome.Left.IfNoneTrue != nil {
 		fmt.Fprintf(b, "  note     the outcomes are undecided, but differ for every result of what is"+
 			" unknown\n           if no unknown condition is true: left %s; right %s\n",
 			rules.Printable(c.Outcome.Left.IfNoneTrue.String()),
