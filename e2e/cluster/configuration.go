@@ -84,9 +84,16 @@ func (o Options) kubelet(runtime, cgroupDriver, statusFrequency string) []byte {
 }
 
 // conflist returns the content of the file ConflistPath of a node with the subnets of the node's
-// pods, one for each address family.
+// pods, one for each address family. The content has the form in which istio-cni writes the file, so
+// that tests can compare it after migrations.
 func (o Options) conflist(subnets ...string) []byte {
-	return o.render("conflist.json", map[string]any{"Subnets": subnets})
+	var list any
+	err := json.Unmarshal(o.render("conflist.json", map[string]any{"Subnets": subnets}), &list)
+	content, indentErr := json.MarshalIndent(list, "", "  ")
+	if err := cmp.Or(err, indentErr); err != nil {
+		panic(err) // cannot happen: the template belongs to the program
+	}
+	return append(content, '\n')
 }
 
 // services returns the node's services in starting order. apiAddress is the address that the API

@@ -39,7 +39,7 @@ type (
 		Values string `json:"values"`
 	}
 	jsonSideOutcome struct {
-		Outcome jsonOutcome `json:"outcome"`
+		Outcome    jsonOutcome  `json:"outcome"`
 		IfNoneTrue *jsonOutcome `json:"ifNoneTrue,omitempty"`
 		Where      string       `json:"where"`
 		Rule       *jsonStep    `json:"rule,omitempty"`
