@@ -75,7 +75,7 @@ func (e *evaluator) hasListener(t tproxyTarget, view *view) set {
 // destination NAT will translate like that of earlier packets of the connection.
 func (e *evaluator) assignListener(f flow, t tproxyTarget, v *view) (precedesNAT, others flow) {
 	f.tproxy, f.precedesNAT = t, false
-	if !e.hasNATChain || v.translated {
+	if v.translated {
 		return flow{}, f
 	}
 	precedesNAT, others = e.split(f, e.retranslated())

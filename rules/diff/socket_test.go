@@ -61,7 +61,19 @@ func TestListenerBeforeTranslation(t *testing.T) {
 			if got := r.StrictVerdict(); got != row.want {
 				t.Errorf("%s, %s: verdict %s, want %s", row.name, name, got, row.want)
 			}
+			for _, u := range r.Undecided {
+				if got := u.Step.String(); got != "not a rule" {
+					t.Errorf("%s, %s: the answer depends on %s, want no rule", row.name, name, got)
+				}
+			}
 		}
+	}
+	// The consequences of a NAT chain of one side are not compared.
+	early := base(rules.Filter, rules.Prerouting, -150,
+		rules.Rule{Matches: []rules.Match{tcp}, Actions: []rules.Action{rules.TProxy{Port: 15001}}})
+	r := decide(ruleset(early, base(rules.NAT, rules.Prerouting, -100)), ruleset(early))
+	if got := r.StrictVerdict(); got != diff.Equivalent {
+		t.Errorf("an empty NAT chain on one side: verdict %s, want %s", got, diff.Equivalent)
 	}
 }
 
