@@ -11,7 +11,7 @@ DEMO = ./rules/cmd/demo
 # Packages with concurrency, whose tests `make test-race` runs. `make test` does not use the race
 # detector, which builds every package a second time and makes tests several times slower.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
-# Packages with tests of resident memory, which the race detector would increase.
+# Packages with long tests of resident memory, which the race detector would increase.
 MEMORY = ./nft/established ./install/audit
 # Tests mostly wait for the kernel, clocks and other processes. Therefore more packages and tests run
 # in parallel than there are cores.

@@ -2,13 +2,13 @@ package foreign_test
 
 import (
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -16,9 +16,7 @@ import (
 // TestInboundConnectionsOverABridge makes the pod's interface a port of a bridge, which gets the
 // pod's addresses. The answer of a real connection from another host is compared with the verdict.
 func TestInboundConnectionsOverABridge(t *testing.T) {
-	if _, err := os.Stat("/proc/sys/net/bridge"); err != nil {
-		t.Skip("the module br_netfilter is not loaded")
-	}
+	netnstest.RequireBridgeNetfilter(t)
 	const callNothing = `
 		echo 0 > /proc/sys/net/bridge/bridge-nf-call-iptables
 		echo 0 > /proc/sys/net/bridge/bridge-nf-call-ip6tables`

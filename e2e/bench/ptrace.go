@@ -112,5 +112,8 @@ func LargestMemory(pid int) (int64, error) {
 		return 0, err
 	}
 	status, err := process.NewStatus()
+	if err == nil && status.VmHWM == 0 { // a zombie has no memory
+		err = fmt.Errorf("process %d: no VmHWM in its status", pid)
+	}
 	return int64(status.VmHWM), err
 }

@@ -10,7 +10,7 @@ import (
 // node. The gateway is the control plane's address on the network of a node of StartVM.
 const (
 	nodeIPv4, nodeIPv6                 = "10.89.0.2", "fd00:89::2"
-	gatewayIPv4, gatewayIPv6           = "10.89.0.1", "fd00:89::1"
+	gatewayIPv4                        = "10.89.0.1"
 	podRangeIPv4, podRangeIPv6         = "10.244.0.0/22", "fd00:244::/64"
 	serviceRangeIPv4, serviceRangeIPv6 = "10.96.0.0/16", "fd00:96::/112"
 	apiServiceIP                       = "10.96.0.1"

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -15,12 +14,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// run runs commands in the namespace. It skips the test if the module br_netfilter is not loaded.
+// run runs commands in the namespace.
 func run(t *testing.T, ns *netns.NS, commands string) {
 	t.Helper()
-	if _, err := os.Stat("/proc/sys/net/bridge"); err != nil {
-		t.Skip("the module br_netfilter is not loaded")
-	}
+	netnstest.RequireBridgeNetfilter(t)
 	if err := ns.Do(func() error {
 		out, err := exec.Command("sh", "-ec", commands).CombinedOutput()
 		if err != nil {

@@ -28,14 +28,14 @@ func Files(r Results) (map[string][]byte, error) {
 	if r.Soak != nil {
 		svg, err := plotSoak(r.Soak)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", "soak.svg", err)
+			return nil, fmt.Errorf("soak.svg: %w", err)
 		}
 		files["soak.svg"] = svg
 	}
 	if r.Scale != nil {
 		svg, err := plotScale(r.Scale)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", "scale.svg", err)
+			return nil, fmt.Errorf("scale.svg: %w", err)
 		}
 		files["scale.svg"] = svg
 	}

@@ -33,7 +33,7 @@ func (b *builder) runLogged(name string, cmd *exec.Cmd) error {
 	}()
 	const maxLines = 20 // enough to see why a command failed
 	var lastLines []string
-	var lastLine string
+	lastLine := "no output yet"
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for open := true; open; {

@@ -13,7 +13,7 @@ import (
 // Files in Software.VM.
 const (
 	VMDisk    = "disk.img"
-	VMKernel  = "vmlinuz"
+	VMKernel  = "vmlinuz"          // also in vm-services.yaml of package cluster
 	VMModule  = "virtio_blk.ko.xz" // the driver of the disk
 	VMBusybox = "busybox"
 )

@@ -105,6 +105,14 @@ func debianPackage(program string) string {
 	return program
 }
 
+// RequireBridgeNetfilter skips the test if the module br_netfilter is not loaded.
+func RequireBridgeNetfilter(t testing.TB) {
+	t.Helper()
+	if _, err := os.Stat("/proc/sys/net/bridge"); err != nil {
+		skipOrFail(t, "the module br_netfilter is not loaded: run modprobe br_netfilter")
+	}
+}
+
 // skipOrFail skips the test, or fails it if [MustNotSkip] returns true.
 func skipOrFail(t testing.TB, format string, args ...any) {
 	t.Helper()
