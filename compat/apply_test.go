@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// withRejectedLastTable returns the iptables-legacy tables of a ruleset. The kernel rejects only the last
-// table, nat of IPv6.
+// withRejectedLastTable returns the iptables-legacy tables of a ruleset. The kernel rejects only
+// the last table, nat of IPv6.
 func withRejectedLastTable(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	t.Helper()
 	l, err := compat.Translate(compiled(t, append(change, dual)...))

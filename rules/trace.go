@@ -116,11 +116,8 @@ func (s Step) Number() int {
 	return n
 }
 
-// String returns the position and the text of the rule, and "not a rule" for the zero value.
+// String returns the position and the text of the rule.
 func (s Step) String() string {
-	if s.Chain == nil {
-		return "not a rule"
-	}
 	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Number(),
 		s.Rule())
 }

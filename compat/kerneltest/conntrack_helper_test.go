@@ -102,8 +102,8 @@ func listenUDP(t *testing.T, ns *netns.NS, address string) net.PacketConn {
 }
 
 // TestStatesOfExpectedConnections verifies, for connections that a program expects, the facts
-// RelatedFollowsOrigin and ICMPStateFollowsType: packets in the original direction are related until
-// there is a reply, also TCP resets and ICMP requests, and replies are established.
+// RelatedFollowsOrigin and ICMPStateFollowsType: packets in the original direction are related
+// until there is a reply, also TCP resets and ICMP requests, and replies are established.
 func TestStatesOfExpectedConnections(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, `table ip a {
@@ -191,9 +191,9 @@ func TestStatesOfExpectedConnections(t *testing.T) {
 	}
 }
 
-// expect makes conntrack expect a connection of 127.0.0.1 to itself, in the namespace of the thread.
-// The master connection, also of 127.0.0.1, has a helper. Each argument contains the attributes
-// below CTA_TUPLE_PROTO.
+// expect makes conntrack expect a connection of 127.0.0.1 to itself, in the namespace of the
+// thread. The master connection, also of 127.0.0.1, has a helper. Each argument contains the
+// attributes below CTA_TUPLE_PROTO.
 func expect(master, protocol []*nl.RtAttr) error {
 	const expectMaster, expectTuple, expectMask, expectTimeout = 1, 2, 3, 4 // enum ctattr_expect
 	nested := func(kind int, children ...*nl.RtAttr) *nl.RtAttr {

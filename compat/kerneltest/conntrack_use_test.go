@@ -75,8 +75,8 @@ func TestNATChainsNeedConntrack(t *testing.T) {
 }
 
 // TestTranslationNeedsNATChain verifies the fact TranslationNeedsNATChain with the packets of one
-// connection. Its first packet is redirected. Later packets are redirected only while the family has
-// a NAT chain, of any backend.
+// connection. Its first packet is redirected. Later packets are redirected only while the family
+// has a NAT chain, of any backend.
 func TestTranslationNeedsNATChain(t *testing.T) {
 	const natChain = "table ip n {\nchain n {\ntype nat hook output priority -100;\n%s\n}\n}\n"
 	ns := netnstest.New(t)

@@ -17,8 +17,8 @@ type header struct {
 	lastList, negated   word // the last list of addresses, and the last negated address
 	protocol, fragment  rules.Match
 	otherFamily         bool // the rule is for the other family
-	// errAfterOptions is the first error that iptables finds after it has read the options, for example in
-	// an address. It is no error if the rule is for the other family.
+	// errAfterOptions is the first error that iptables finds after it has read the options, for
+	// example in an address. It is no error if the rule is for the other family.
 	errAfterOptions *SyntaxError
 }
 

@@ -30,8 +30,8 @@ func (e *logEntry) message() string {
 // linePrefix matches the prefixes that kubectl and container runtimes add to each line. entryPrefix
 // matches the prefix of Istio's log before the first line of a message. The scope and the source
 // position are optional in this prefix. copiedPrefix matches the same prefix in a text that was
-// copied from a terminal, where blanks replace the tabs. Compiling the three patterns takes 0.25 ms,
-// and most commands read no log. They are therefore compiled at the first use.
+// copied from a terminal, where blanks replace the tabs. Compiling the three patterns takes 0.25
+// ms, and most commands read no log. They are therefore compiled at the first use.
 var (
 	linePrefix = onceCompiled(`^(\[pod/[^\]]*\] )?` +
 		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`)

@@ -14,8 +14,8 @@ import (
 )
 
 // This file parses further matches that the model does not represent. Package xt returns the same
-// text for the same match in the kernel. The text of a match with other options, or with values that
-// the kernel rejects, consists of the words of the rule.
+// text for the same match in the kernel. The text of a match with other options, or with values
+// that the kernel rejects, consists of the words of the rule.
 
 // onlyNegates reports whether every negated option has one of the names.
 func (r *moduleReader) onlyNegates(names ...string) bool {

@@ -340,9 +340,9 @@ func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) 
 	m.options = append(m.options, o)
 }
 
-// protocolModule returns the match that the rule's protocol implies. It returns nil if the rule does
-// not match exactly one protocol, or already has an implied match. If the package does not know the
-// implied match, the extension of the result is unknownExtension.
+// protocolModule returns the match that the rule's protocol implies. It returns nil if the rule
+// does not match exactly one protocol, or already has an implied match. If the package does not
+// know the implied match, the extension of the result is unknownExtension.
 func (r *ruleReader) protocolModule() *module {
 	protocol, isSet := r.header.onlyProtocol()
 	if !isSet || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {

@@ -20,8 +20,8 @@ import (
 //go:embed config
 var configFiles embed.FS
 
-// Directories and files of a node, and the port of the API server. The files in the directory config
-// also contain these names.
+// Directories and files of a node, and the port of the API server. The files in the directory
+// config also contain these names.
 const (
 	kubernetesDir        = "/etc/kubernetes"
 	pkiDir               = kubernetesDir + "/pki/"
@@ -84,8 +84,8 @@ func (o Options) kubelet(runtime, cgroupDriver, statusFrequency string) []byte {
 }
 
 // conflist returns the content of the file ConflistPath of a node with the subnets of the node's
-// pods, one for each address family. The content has the form in which istio-cni writes the file, so
-// that tests can compare it after migrations.
+// pods, one for each address family. The content has the form in which istio-cni writes the file,
+// so that tests can compare it after migrations.
 func (o Options) conflist(subnets ...string) []byte {
 	var list any
 	err := json.Unmarshal(o.render("conflist.json", map[string]any{"Subnets": subnets}), &list)

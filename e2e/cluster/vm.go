@@ -98,8 +98,8 @@ func runsOnVMNode(service string) bool {
 	return slices.Contains([]string{Containerd, CRIO, Kubelet, Proxy}, service)
 }
 
-// Files of the machine that runs the virtual machine. The files in the directory config also contain
-// these names.
+// Files of the machine that runs the virtual machine. The files in the directory config also
+// contain these names.
 const (
 	vmDisk          = "/vm/disk.img"
 	vmInitramfs     = "/vm/initramfs"

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// addProvenance writes an in-toto statement with the SLSA provenance (slsa.dev/provenance/v1) of the
-// artifacts and the image. The start of the build is the time of the commit, so that the file is
-// reproducible.
+// addProvenance writes an in-toto statement with the SLSA provenance (slsa.dev/provenance/v1) of
+// the artifacts and the image. The start of the build is the time of the commit, so that the file
+// is reproducible.
 func (r *Release) addProvenance(imageDigest string) error {
 	image := artifact{r.imageRef(), strings.TrimPrefix(imageDigest, "sha256:")}
 	return r.addRendered("provenance.intoto.json", "provenance.json", struct {

@@ -31,8 +31,8 @@ func (a *Agent) Readiness() observe.Readiness {
 }
 
 // binaryPart returns a part that is ready if, at the last reconciliation, the plugin's executable
-// on the node was identical to the one in the agent's image or was installed by an agent. A change of
-// the file triggers another reconciliation.
+// on the node was identical to the one in the agent's image or was installed by an agent. A change
+// of the file triggers another reconciliation.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,

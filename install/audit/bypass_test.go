@@ -59,7 +59,8 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				if len(env.events) != 1 || !strings.Contains(env.events[0].Message, row.words) {
 					t.Errorf("events %v, want one with %q", env.events, row.words)
 				}
-				// The message is the same for all causes. The reason in the line contains the cause.
+				// The message is the same for all causes. The reason in the line contains the
+				// cause.
 				if log := lines.FilterMessage("a pod without redirection is redirected now").All(); len(log) != 1 ||
 					!strings.Contains(log[0].ContextMap()["reason"].(string), row.words) {
 					t.Errorf("log %v, want one line with %q", lines.All(), row.words)

@@ -207,9 +207,9 @@ func (d desiredState) ipv6BypassText(address netip.Addr) string {
 		"of %s bypasses the proxy", origin, address)
 }
 
-// ipv6Bypass returns the text for a pod whose IPv6 traffic bypasses the proxy as inspectIPv6 reports
-// it. The text is empty for other pods, and if the pod's addresses cannot be read, which also
-// prevents the caller from reading the pod's rules.
+// ipv6Bypass returns the text for a pod whose IPv6 traffic bypasses the proxy as inspectIPv6
+// reports it. The text is empty for other pods, and if the pod's addresses cannot be read, which
+// also prevents the caller from reading the pod's rules.
 func (a *Auditor) ipv6Bypass(pod *decide.Pod, d desiredState, sb sandbox.Sandbox) string {
 	if d.redirect == nil || d.redirect.IPv6 {
 		return ""

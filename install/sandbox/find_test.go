@@ -175,7 +175,7 @@ func TestARecordIsReadAgainWhenItIsReplaced(t *testing.T) {
 	wantMissing(t, f, p, "the pod has no process")
 }
 
-func TestAHugeResultIsNotRead(t *testing.T) {
+func TestAHugeResultIsAnError(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))
 	text, err := os.ReadFile(file)

@@ -315,7 +315,8 @@ func TestEachTableIsListedOnce(t *testing.T) {
 }
 
 // TestFailedEnsureRemovesTheAddressOfTheFastPath covers a failure after the fast path has added
-// ::6. The unwanted rule makes Ensure take the slow path, which fails because of the limit of rules.
+// ::6. The unwanted rule makes Ensure take the slow path, which fails because of the limit of
+// rules.
 func TestFailedEnsureRemovesTheAddressOfTheFastPath(t *testing.T) {
 	ns := netnstest.New(t)
 	err := ns.Do(func() error {
@@ -361,8 +362,8 @@ func TestOnlySomeErrorsMeanThatPacketsAreDropped(t *testing.T) {
 	}
 }
 
-// TestFailedEnsureRemovesItsPolicyRule covers the removal of a rule from a namespace with more rules
-// than the limit.
+// TestFailedEnsureRemovesItsPolicyRule covers the removal of a rule from a namespace with more
+// rules than the limit.
 func TestFailedEnsureRemovesItsPolicyRule(t *testing.T) {
 	ns := netnstest.New(t)
 	setLimits(t, 1, 1)

@@ -131,7 +131,8 @@ func attribute(kind uint16, data ...byte) netlink.Attribute {
 }
 
 // configure sends a configuration message for group 0 and reads the answer. The kernel queues the
-// answer before the send returns. configure discards the packets that were logged before the answer.
+// answer before the send returns. configure discards the packets that were logged before the
+// answer.
 func (l *Log) configure(family uint8, attributes ...netlink.Attribute) error {
 	data, err := netlink.MarshalAttributes(attributes)
 	if err != nil {

@@ -35,9 +35,13 @@ func ReadAtMost(path string, maxSize int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s %w", path, ErrNotRegular)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	tooLarge := fmt.Errorf("%s has more than %d bytes", path, maxSize)
+	if info.Size() > maxSize {
+		return nil, tooLarge
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1)) // the file may have grown
 	if int64(len(data)) > maxSize {
-		return nil, fmt.Errorf("%s has more than %d bytes", path, maxSize)
+		return nil, tooLarge
 	}
 	return data, err
 }

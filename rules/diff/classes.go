@@ -335,25 +335,21 @@ func (d *decision) explainSides(
 	for _, l := range b.literals {
 		given[s.variableList[l.variable].key] = l.value
 	}
-	if translated != nil {
-		given[toHostKey] = s.given[toHostKey]
+	if s.given[toHostKey] && translated != nil {
+		given[toHostKey] = true
 	}
 	known := assumptions{given: given, shared: d.shared, meter: d.meter, translated: translated}
 	known.side = leftSide
-	left := explain(d.sides.Left, p, known)
+	left, leftIfNoneTrue := explain(d.sides.Left, p, known)
 	known.side = rightSide
-	right := explain(d.sides.Right, p, known)
+	right, rightIfNoneTrue := explain(d.sides.Right, p, known)
 	part := differingPart(left.Outcome, right.Outcome)
 	outcomes := Pair[SideOutcome]{
 		Left:  sideOutcome(d.sides.Left, left, part),
 		Right: sideOutcome(d.sides.Right, right, part),
 	}
 	if left.Outcome.Undecided != "" && right.Outcome.Undecided != "" {
-		known.ignoresUnknowns = true
-		right := explain(d.sides.Right, p, known).Outcome
-		known.side = leftSide
-		left := explain(d.sides.Left, p, known).Outcome
-		outcomes.Left.IfNoneTrue, outcomes.Right.IfNoneTrue = &left, &right
+		outcomes.Left.IfNoneTrue, outcomes.Right.IfNoneTrue = &leftIfNoneTrue, &rightIfNoneTrue
 	}
 	return outcomes
 }

@@ -29,7 +29,7 @@ func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
 // ExplainWithin is [Explain] with another budget. If it is exhausted, the outcome is undecided.
 func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
 	if limit := runLimited(func() {
-		t = explain(rs, p, assumptions{shared: newSharedState(rs), meter: newMeter(b)})
+		t, _ = explain(rs, p, assumptions{shared: newSharedState(rs), meter: newMeter(b)})
 	}); limit != "" {
 		return rules.Trace{
 			Passes:    []rules.Pass{{Packet: p}},
@@ -47,8 +47,6 @@ type assumptions struct {
 	given  map[string]bool // the values of some variables, by key
 	shared sharedState     // the effects of the rules on states that packets share
 	meter  *meter
-	// ignoresUnknowns reports that no unknown condition is true.
-	ignoresUnknowns bool
 	// translated contains the values of the fields that describe the translation of earlier packets
 	// of the connection. It is nil if they are unknown.
 	translated *translation
@@ -57,8 +55,11 @@ type assumptions struct {
 // A translation is the destination to which earlier packets of a connection were translated.
 type translation struct{ address, port value }
 
-// explain evaluates a ruleset for a packet.
-func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
+// explain evaluates a ruleset for a packet. ifNoneTrue is the outcome if no unknown condition is
+// true.
+func explain(
+	rs *rules.Ruleset, p rules.Packet, a assumptions,
+) (t rules.Trace, ifNoneTrue rules.Outcome) {
 	s := newPacketSpace(p, a.meter)
 	s.given, s.shared = a.given, a.shared
 	s.omitResets()
@@ -69,8 +70,10 @@ func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
 			s.single.known[f] = true
 		}
 	}
-	x := &explanation{walk: walkAll(s, rs, a.side), ignoresUnknowns: a.ignoresUnknowns}
-	t := rules.Trace{Outcome: x.outcome()}
+	x := &explanation{walk: walkAll(s, rs, a.side)}
+	explained, _ := x.explainedFlow(x.ended.list)
+	ifNoneTrue = x.outcomeOf(explained)
+	t.Outcome = x.outcome(ifNoneTrue)
 	if t.Alternatives = x.alternatives(t.Outcome); len(t.Alternatives) > 0 {
 		t.DependsOn = x.randomMatches()
 	}
@@ -80,7 +83,7 @@ func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
 	t.Uncertain, t.UnknownAt = x.uncertain, x.unknownAt
 	t.Assumed = s.single.assumed
 	t.Delivery = x.delivery(t.Outcome)
-	return t
+	return t, ifNoneTrue
 }
 
 // delivery returns what routing does to the packet if it has a transparent listener
@@ -105,8 +108,7 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 // conditions. In the explained case, none of these matches and conditions is true.
 type explanation struct {
 	*walk
-	ignoresUnknowns bool // see assumptions
-	stepCount       int  // number of steps of the current pass
+	stepCount int // number of steps of the current pass
 	// uncertain contains the texts of Trace.Uncertain. addedNodes contains the nodes whose
 	// conditions addUncertain has added to uncertain.
 	uncertain  []string
@@ -145,14 +147,9 @@ func (x *explanation) explainedFlow(list []flow) (flow, bool) {
 	return list[i], true
 }
 
-// outcome returns the outcome of the explained case. The outcome is undecided if it depends on an
-// unknown condition.
-func (x *explanation) outcome() rules.Outcome {
-	explained, _ := x.explainedFlow(x.ended.list)
-	outcome := x.outcomeOf(explained)
-	if x.ignoresUnknowns {
-		return outcome
-	}
+// outcome returns the outcome of the packet: the outcome of the explained case, or an undecided one
+// if it depends on an unknown condition.
+func (x *explanation) outcome(explained rules.Outcome) rules.Outcome {
 	undecided := causes{explanation: x}
 	undecided.addOutcomes()
 	if len(undecided.texts) > 0 {
@@ -160,8 +157,8 @@ func (x *explanation) outcome() rules.Outcome {
 	}
 	unknownMarks := causes{explanation: x}
 	unknownMarks.addMarks()
-	outcome.UnknownMarks = unknownMarks.String()
-	return outcome
+	explained.UnknownMarks = unknownMarks.String()
+	return explained
 }
 
 // causes are the unknown conditions on which an outcome depends. Their rules are in unknownAt.

@@ -71,8 +71,8 @@ func (e *evaluator) hasListener(t tproxyTarget, view *view) set {
 	return e.minus(found, missing)
 }
 
-// assignListener assigns a listener to the packets. precedesNAT contains the packets of a translated
-// connection whose destination NAT has not translated yet.
+// assignListener assigns a listener to the packets. precedesNAT contains the packets of a
+// translated connection whose destination NAT has not translated yet.
 func (e *evaluator) assignListener(f flow, t tproxyTarget, v *view) (precedesNAT, others flow) {
 	f.tproxy, f.precedesNAT = t, false
 	if v.translated {

@@ -22,8 +22,8 @@ type packetScope struct {
 	// missingListeners includes hosts on which only some of several listeners of tproxy rules
 	// exist.
 	missingListeners bool
-	// kernelPackets includes TCP resets in state related, copies of packets that the host has sent,
-	// and packets with a socket of the kernel.
+	// kernelPackets includes the TCP resets that a reject rule may have sent (see space.resets),
+	// copies of packets that the host has sent, and packets with a socket of the kernel.
 	kernelPackets bool
 	// unmarked excludes received packets with a mark, and the first packets of connections with a
 	// connection mark. Only tc filters and eBPF programs mark them before the rules: a packet from
@@ -34,9 +34,9 @@ type packetScope struct {
 }
 
 // seesTranslations reports whether the outcome of a packet may depend on a translation of earlier
-// packets of its connection: a rule depends on the translation, or, if there is a NAT chain, a chain
-// sees the new addresses. Chains at output may run after NAT. At prerouting and postrouting, packets
-// on lo are already translated.
+// packets of its connection: a rule depends on the translation, or, if there is a NAT chain, a
+// chain sees the new addresses. Chains at output may run after NAT. At prerouting and postrouting,
+// packets on lo are already translated.
 func seesTranslations(rs *rules.Ruleset, hasNAT bool) bool {
 	if hasMatch(rs, readsTranslation) {
 		return true

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestOutcomesOfTranslatedWitnesses verifies that the outcomes of a class name what differs, if only
-// the destination to which NAT translates packets differs (NATMappingPersists).
+// TestOutcomesOfTranslatedWitnesses verifies that the outcomes of a class name what differs, if
+// only the destination to which NAT translates packets differs (NATMappingPersists).
 func TestOutcomesOfTranslatedWitnesses(t *testing.T) {
 	nat := base(rules.NAT, rules.Output, -100)
 	for name, m := range map[string]rules.Match{
@@ -34,6 +34,25 @@ func TestOutcomesOfTranslatedWitnesses(t *testing.T) {
 			if !diff.Possible(c.Witness) {
 				t.Errorf("%s: the witness %s of %v is not possible", name, c.Witness, c.Packets)
 			}
+		}
+	}
+}
+
+// TestOutcomesOfPacketsThatAreSentToThisHost verifies that the outcomes of a class that exists only
+// if earlier packets of its connection were sent to this host name what differs.
+func TestOutcomesOfPacketsThatAreSentToThisHost(t *testing.T) {
+	nat := base(rules.NAT, rules.Output, -100)
+	dropping := base(rules.Filter, rules.Prerouting, -150, when(rules.Drop, tcp, toPort(443),
+		rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}},
+		rules.MatchStatus{Status: rules.StatusDNAT}))
+	r := decide(ruleset(nat, dropping), ruleset(nat))
+	if len(r.Classes) == 0 {
+		t.Fatalf("verdict %s, want a class", r.StrictVerdict())
+	}
+	for _, c := range r.Classes {
+		if left, right := c.Outcome.Left.Outcome, c.Outcome.Right.Outcome; !left.Dropped || right.Dropped {
+			t.Errorf("the witness %s of %v: %s and %s, want only the first dropped", c.Witness,
+				c.Packets, left, right)
 		}
 	}
 }

@@ -21,7 +21,7 @@ const (
 	// largePodBytes is the size of a pod that etcd just accepts.
 	largePodBytes = 1_380_000
 	// maxListMemory is the memory for a list of largePods pods.
-	maxListMemory = 48 << 20
+	maxListMemory = 40 << 20
 )
 
 // TestMemoryOfLargePods measures the memory that a cache needs for a list of large pods, in a

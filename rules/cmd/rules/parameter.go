@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A parameter is one input. Help, parsing and the names in errors all come from its row in [allParameters].
+// A parameter is one input. Help, parsing and the names in errors all come from its entry in
+// [allParameters].
 type parameter struct {
 	flag, short string
 	// variables are the environment variables. If several are set, the last takes precedence. The

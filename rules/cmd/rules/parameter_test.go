@@ -102,8 +102,8 @@ func TestDefaultsInHelpAreTrue(t *testing.T) {
 }
 
 // sharedNames maps a section to a later section that may use the same names, because no command has
-// both sections. Explain has the flags of a packet, and trace has the flags of a filter. Check, diff
-// and explain have one budget, and doctor has another.
+// both sections. Explain has the flags of a packet, and trace has the flags of a filter. Check,
+// diff and explain have one budget, and doctor has another.
 var sharedNames = map[section]section{
 	sectionExplain: sectionTrace, sectionBudget: sectionDoctorBudget,
 }
