@@ -36,9 +36,11 @@ func (d *nftGenerator) rareObjects() []string {
 	}
 }
 
-// fill replaces placeholders by drawn values: $A and $B by addresses, $C by a prefix, $R by a range
-// of addresses, $P and $Q by ports, $S by a range of ports, $M and $N by marks, $K by a mask, $T by
-// a verdict, $ip by ip or ip6, and $not by != or nothing.
+// fill replaces placeholders by drawn values:
+//   - $A and $B by addresses, $C by a prefix, and $R by a range of addresses
+//   - $P and $Q by ports, and $S by a range of ports
+//   - $M and $N by marks, and $K by a mask
+//   - $T by a verdict, $ip by ip or ip6, and $not by != or nothing
 func (d *nftGenerator) fill(text string) string {
 	g := d.Generator
 	family, ip := d.addrFamily()

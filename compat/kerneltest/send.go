@@ -52,9 +52,9 @@ func connectionOf(p *rules.Packet) (connection entry, mustExist bool) {
 }
 
 // innerConnection returns the connection that the ICMP error p is about, and the packet of this
-// connection that p contains. This packet goes from the destination of p to another host. If p is
-// in the reply direction, the packet is in the original direction, and vice versa. The number
-// selects the source port of the packet, so that different errors are about different connections.
+// connection that p contains. This packet goes from the destination of p to another host, in the
+// direction opposite to p. The number selects the source port of the packet, so that different
+// errors are about different connections.
 func innerConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	to := netip.MustParseAddr("203.0.113.7")
 	if p.Destination.Addr().Is6() {

@@ -150,7 +150,7 @@ func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 	// has dropped the packet, and others occur if the kernel cannot route the packet after a rule
 	// has changed it.
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAGAIN) {
-		return os.NewSyscallError("sendto", err)
+		return os.NewSyscallError("sendmsg", err)
 	}
 	return nil
 }
