@@ -115,9 +115,9 @@ func unpacked(f field) (field, bool) {
 }
 
 // lookupFields changes the fields in place to the form that they have in the elements of a set, and
-// returns them. e contains the name of the set or its elements. lookupFields returns false for an
-// anonymous set of several fields if a field is a number in a part of a byte, such as tcp doff: nft
-// lists wrong values.
+// returns them. e contains the name of the set or its elements. If an anonymous set has several
+// fields, and one is a number in a part of a byte, such as tcp doff, lookupFields returns false:
+// nft lists wrong values of such a set.
 func lookupFields(fields []field, e json.RawMessage) ([]field, bool) {
 	kind, _ := onlyMember(e)
 	if kind == "set" && len(fields) == 1 {

@@ -268,7 +268,7 @@ func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
 		return nil, false, fmt.Errorf("policy %q is not known (accept or drop)", c.Policy)
 	}
 	if c.Type == nil || c.Priority == nil {
-		return nil, false, errors.New("a chain with a hook has no type or no priority")
+		return nil, false, errors.New("it has a hook, but no type or no priority")
 	}
 	base.Priority = *c.Priority
 	if base.Hook, known = findNamed(*c.Hook, rules.Prerouting, rules.Input, rules.Forward,

@@ -14,8 +14,8 @@ func parseMatch(c *cursor, left json.RawMessage) statement {
 		op = t.text
 	}
 	right := parseRight(c)
-	// Without an operator, a set means ==, and so does a | b: nft separates the flags of which any
-	// matches by commas.
+	// Without an operator, a set means ==. So does a | b, because nft writes flags of which any may
+	// match with commas.
 	kind, _ := onlyMember(right)
 	isEqual := kind == "set" || kind == "|"
 	if c.acceptBefore(1, "/") {

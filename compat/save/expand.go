@@ -60,7 +60,7 @@ func (r *ruleReader) expandHeader(others int) (matches [][]rules.Match, merged b
 
 // failSize records that the text is too large.
 func (r *ruleReader) failSize() {
-	const want = "%s: a text makes up to %d rules and chains, or fewer with many matches"
+	const want = "%s: a text may add at most %d rules and chains, or fewer with many matches"
 	if r.header.lastList.raw != "" {
 		r.fail(r.header.lastList, want, "lists of addresses that are disjoint, or shorter ones", maxRules)
 		return

@@ -31,7 +31,7 @@ func addresses(n, first int) string {
 // A rule with lists of addresses becomes a rule for each combination. If there are too many
 // combinations, the rule becomes one equivalent rule if possible.
 func TestParseLongListsOfAddresses(t *testing.T) {
-	const tooMany = "want lists of addresses that are disjoint, or shorter ones: a text makes up to 262144 rules and chains, or fewer with many matches"
+	const tooMany = "want lists of addresses that are disjoint, or shorter ones: a text may add at most 262144 rules and chains, or fewer with many matches"
 	for _, tc := range []struct {
 		name, text   string
 		rules        int // number of rules
@@ -253,7 +253,7 @@ func TestParseLimitsTheMemoryForLargeTexts(t *testing.T) {
 	const (
 		size  = 10 << 20
 		begin = "info\tFinal iptables state (IPv4):\n*nat\n:A - [0:0]\n"
-		limit = ": a text makes up to 262144 rules and chains, or fewer with many matches"
+		limit = ": a text may add at most 262144 rules and chains, or fewer with many matches"
 		lines = "want at most 262144 lines of entries in a log"
 		lists = "want lists of addresses that are disjoint, or shorter ones" + limit
 	)

@@ -25,7 +25,7 @@ import (
 // Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
 // the addresses of each list are disjoint, it becomes a single rule that matches all addresses of
 // the lists. The text must then not refer to rules of this chain by number. Parse returns an error
-// for a text that adds more than 260,000 rules and chains, or fewer rules with many matches, even
+// for a text that adds more than 260,000 rules and chains, or fewer if they have many matches, even
 // if later commands delete them.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
@@ -274,7 +274,7 @@ func (p *parser) addChain(name word) *SyntaxError {
 			maxChainName)
 	}
 	if !p.addSize(headerSize) {
-		return p.errorAt(name, "fewer chains: a text makes up to %d rules and chains, or fewer with many matches", maxRules)
+		return p.errorAt(name, "fewer chains: a text may add at most %d rules and chains, or fewer with many matches", maxRules)
 	}
 	p.table().add(&chain{name: name.text})
 	return nil

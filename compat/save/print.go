@@ -101,7 +101,7 @@ func (p *tablePrinter) policy() (string, error) {
 	hook, builtIn := HookOf(p.table.Name, c.Name)
 	switch {
 	case !isChainName(c.Name):
-		return "", errors.New("iptables does not allow this name of a chain")
+		return "", errors.New("iptables does not allow this chain name")
 	case builtIn && !sameBase(c.Base, p.table.Name, hook):
 		return "", fmt.Errorf("%s: iptables has %s", c.Base, Base(p.table.Name, hook, false))
 	case builtIn && c.Base.Drop:

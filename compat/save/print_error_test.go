@@ -292,7 +292,7 @@ func TestPrintNamesTablesAndChainsThatIPTablesLacks(t *testing.T) {
 		},
 		{
 			natWith(rules.Chain{Name: "a b"}),
-			"table ip6 nat chain a b: iptables does not allow this name of a chain",
+			"table ip6 nat chain a b: iptables does not allow this chain name",
 		},
 		{natWith(rules.Chain{Name: "LOG"}), "table ip6 nat chain LOG: a target has the same name"},
 		{
