@@ -100,9 +100,9 @@ func IsLegacyTooLarge(used BackendName, err error) bool {
 // CheckReadable is like [Backend.Check]. If the tables of iptables-legacy are too large to read, it
 // compares only the rules in nf_tables.
 func CheckReadable(
-	b Backend, ns *netns.NS, rs rules.Ruleset, last Snapshot,
+	b Backend, ns *netns.NS, rs rules.Ruleset, prev Snapshot,
 ) (Comparison, error) {
-	found, err := b.Check(ns, rs, last)
+	found, err := b.Check(ns, rs, prev)
 	if IsLegacyTooLarge(found.Backend, err) {
 		err = nil
 	}

@@ -51,7 +51,7 @@ func (b nftBackend) Apply(
 type migration struct {
 	ruleset rules.Ruleset
 	// started reports whether nft's Apply has called begin. exclusive reports whether Apply held
-	// the lock of the namespace at the call.
+	// the lock of the namespace when it called begin.
 	started, exclusive bool
 	// old contains Sluice's tables in iptables-legacy before the change. oldIsComplete reports
 	// whether all tables were read.
@@ -63,9 +63,9 @@ type migration struct {
 }
 
 // begin reads Sluice's rules in iptables-legacy, and inserts the gate before rules that would
-// interfere with the rules in nf_tables. It returns no error if iptables-legacy cannot be read, so
-// that missing rules in nf_tables are restored even if a process of the pod has written a table
-// that cannot be read. finish returns this error.
+// interfere with the rules in nf_tables. It returns no error if iptables-legacy cannot be read:
+// missing rules in nf_tables must be restored even if a process of the pod has written a table that
+// cannot be read. finish returns this error.
 func (m *migration) begin(exclusive bool) error {
 	m.started, m.exclusive = true, exclusive
 	var err error
@@ -178,9 +178,9 @@ func newNFTPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
 	return p
 }
 
-// Check implements Backend. It does not read iptables-legacy if nf_tables has not changed since a
-// prev that was in sync, or if nf_tables is in sync and prev.legacyEmpty is set: the legacy backend
-// removes Sluice's table from nf_tables when it applies.
+// Check implements Backend. It does not read iptables-legacy if prev was in sync and nf_tables has
+// not changed since then, or if nf_tables is in sync and prev.legacyEmpty is set: the legacy
+// backend removes Sluice's table from nf_tables when it applies.
 func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error) {
 	if !prev.inSync {
 		prev.Generation = 0 // makes ReadSince read the rules even if they have not changed

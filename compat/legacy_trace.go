@@ -23,9 +23,9 @@ type Marks struct {
 // MarkTraces marks packets for tracing with the target TRACE of iptables-legacy. It is for kernels
 // without nf_tables, where [trace.Open] does not work. The rules are in the chain [trace.Chain] of
 // the table raw. Packets traverse raw before conntrack. New connections are therefore recognized
-// only for TCP, by the flag SYN. Of the other protocols all packets are marked, but only UDP
-// packets if the filter has a port. A family without iptables-legacy is skipped, unless no other
-// family is marked. If the process is killed, the rules remain until [UnmarkTraces] removes them.
+// only for TCP, by the flag SYN. Of the other protocols, all packets are marked or, if the filter
+// has a port, only UDP packets. A family without iptables-legacy is skipped, unless no other family
+// is marked. If the process is killed, the rules remain until [UnmarkTraces] removes them.
 func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
 	unlock, err := trace.LockSession(ns)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 // to the rules command, and 0.35 ms to the start of each of its subcommands, such as rules apply.
 
 // maxIDs is the maximum number of IDs that one call returns. A hook has at most 64 programs
-// (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX). A program may have more maps. The further maps are not
-// read.
+// (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX). If a program has more maps, the others are not read.
 const maxIDs = 64
 
 // queryAttr is the part of union bpf_attr for BPF_PROG_QUERY.

@@ -75,7 +75,7 @@ func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string)
 		case q.Type() == "clsact":
 			l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
 			l.addFiltersOf(h, i, netlink.HANDLE_MIN_EGRESS, TCEgress, object)
-		case q.Type() == "ingress": // lists its filters for each parent
+		case q.Type() == "ingress": // returns its filters for any parent
 			l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
 		case handle != 0:
 			l.addFiltersOf(h, i, handle, TCEgress, object)

@@ -131,8 +131,8 @@ func (d *diagnosis) checkInstalled() {
 	}
 }
 
-// checkDrift reports that Sluice's rules differ from the parameters. This is a problem if captured
-// traffic therefore bypasses the proxy.
+// checkDrift reports that Sluice's rules differ from the parameters. The severity is Problem if
+// traffic that the parameters capture therefore bypasses the proxy, and otherwise Warning.
 func (d *diagnosis) checkDrift() {
 	if d.DriftErr != nil {
 		d.add("rules", Warning, "cannot compare Sluice's rules with these parameters: "+

@@ -179,7 +179,7 @@ func (d *diagnosis) checkConflicts() {
 }
 
 // checkZone reports that foreign rules assign another conntrack zone to a captured packet. alone is
-// the outcome of the packet with Sluice's rules alone. checkZone returns whether it found a
+// the outcome of the packet with Sluice's rules alone. checkZone reports whether it found a
 // conflict.
 func (d *diagnosis) checkZone(s sample, alone rules.Outcome, trace rules.Trace) bool {
 	if !alone.Captured() || alone.Zone == trace.Outcome.Zone {

@@ -289,8 +289,9 @@ func packetsText(conditions []diff.Condition) string {
 }
 
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
-// functions and chains that live.Ruleset does not contain, rules at input, which are not evaluated,
-// expected connections, routes over lo, encapsulations, and another name of the loopback interface.
+// functions and chains that live.Ruleset does not contain, rules at input (which [diff.Bypass] does
+// not evaluate), expected connections, routes over lo, encapsulations, and another name of the
+// loopback interface.
 func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {

@@ -29,10 +29,10 @@ type Snapshot struct {
 	// addresses. The agent gets no event when they change.
 	loopback    string
 	undelivered []route.Description
-	// routes contains the routes that encapsulate packets, and the routes over lo, which are
+	// routes contains the routes that encapsulate packets, and the routes over lo. The latter are
 	// compared if dependsOnRoutes is set. addresses contains the addresses of the interfaces, which
-	// are compared if dependsOnAddresses is set. The agent gets no event when routes in the tables
-	// main and local, or addresses, change.
+	// are compared if dependsOnAddresses is set. The agent gets no event when an address or a route
+	// in the table main or local changes.
 	routes             route.LoopbackRoutes
 	dependsOnRoutes    bool
 	addresses          []netip.Addr
@@ -156,13 +156,17 @@ func lastOrderBefore(base *rules.Base, tables []rules.Table) int {
 func isSluiceTable(t rules.Table) bool { return compat.IsSluiceTable(&t) }
 
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
-// nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
-// iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
-// the routes to loopback addresses, the routes that encapsulate packets, the routes over lo if
-// foreign rules may route packets again, the addresses if foreign rules may do this or translate
-// destinations, and the ports of bridges if the interception mode is TPROXY. A snapshot is never
-// valid if the inspection failed or used up its budget (Exhausted), or if the namespace has the
-// rules of a trace or a table that a process owns.
+// nftables rules, the policy routes and the desired ruleset have not changed. IsValid compares the
+// facts whose changes cause no event:
+//   - the iptables-legacy tables
+//   - the name of the loopback interface, and the routes to loopback addresses
+//   - the routes that encapsulate packets
+//   - the routes over lo, if foreign rules may route packets again
+//   - the addresses, if foreign rules may route packets again, translate destinations or masquerade
+//   - the ports of bridges, if the interception mode is TPROXY
+//
+// A snapshot is never valid if the inspection failed or used up its budget (Exhausted), or if the
+// namespace has the rules of a trace or a table that a process owns.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced || s.hasOwnedTable {
 		return false

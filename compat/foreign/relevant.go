@@ -70,9 +70,9 @@ func mayWrite(m rules.Match) bool {
 	return ok && !u.Effect.IsCondition()
 }
 
-// affectedFamilies returns the families of the packets that may bypass the proxy: the families of
-// the packets that foreign rules may affect at the hooks that [diff.Bypass] evaluates, or both
-// families if there are no rules of Sluice.
+// affectedFamilies returns the families of the packets that may bypass the proxy. These are the
+// families whose packets foreign rules may affect at the hooks that [diff.Bypass] evaluates, or
+// both families if there are no rules of Sluice.
 func affectedFamilies(live *compat.Live) []rules.Family {
 	affected := map[rules.Family]bool{}
 	usesNFT := hasSluiceTable(&live.Ruleset)

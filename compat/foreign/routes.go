@@ -36,7 +36,7 @@ func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
 		listed(routes))}
 }
 
-// listed returns the first of the texts as a list.
+// listed returns the first maxClasses texts, separated by commas.
 func listed(texts []string) string {
 	text := strings.Join(texts[:min(len(texts), maxClasses)], ", ")
 	if len(texts) > maxClasses {

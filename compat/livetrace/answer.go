@@ -165,14 +165,14 @@ func (a *Answers) Unanswered() int {
 const maxQueued = 1 << 14
 
 // Read reads up to 4,096 events and returns the answers to watched connections. now is the current
-// time. lost counts the events that the kernel dropped because the buffer was full, and the oldest
-// kept events that Read discards because it keeps at most 16,384.
+// time. lost counts the events that the kernel dropped because the buffer was full, and the events
+// that Read discards because it keeps only the latest 16,384.
 //
 // The caller must read the trace events before each call of Read. A conntrack event may still
 // arrive before the trace events of its packet, and thus before the caller watches the connection.
-// Read therefore keeps the events of connections that are not watched. Before the next call, the
-// caller has read the trace events of the packet. Read discards the event when the time of this
-// next call is before forget.
+// Read therefore keeps the events of connections that are not watched. When the caller calls Read
+// again, it has also read the trace events of the packet. A later call discards the event if the
+// time of this second call is before forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
 	for i := range a.queue {
 		if e := &a.queue[i]; e.nextRead.IsZero() {

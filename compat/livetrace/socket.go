@@ -139,7 +139,7 @@ func (n *Namespace) TranslateOwner(o rules.Owner) (rules.Owner, bool) {
 
 // isSender reports whether the socket may have sent packets of the connection. The caller has
 // compared the source port. A socket that no process can use any more, such as one in the state
-// TIME_WAIT, has the inode 0. The kernel reports the user 0 for it, whatever user opened it.
+// TIME_WAIT, has the inode 0. The kernel reports the user 0 as its owner, whoever opened it.
 func isSender(s sockdiag.Socket, c Connection) bool {
 	if s.INode == 0 {
 		return false
