@@ -78,7 +78,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 
 // prepare downloads, unpacks and compiles the missing inputs of a kernel's machines, and returns
 // all inputs except the steps and the excluded modules. ready contains the names of the kernels and
-// architectures that are already prepared; prepare adds those of k.
+// architectures that are already prepared. prepare adds k and its architecture.
 func (r *Run) prepare(
 	ctx context.Context, f *fetcher, k Kernel, ready map[string]bool,
 ) (inputs, error) {

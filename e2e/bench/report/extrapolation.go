@@ -37,7 +37,9 @@ type restart struct {
 }
 
 // A restartCost is the cost of a plugin and its agent for a restart. Requests is the number of GET
-// requests for pods. AddCPU and DelCPU are the CPU times of one ADD and one DEL.
+// requests for pods, and PerSecond their rate during the rollout. Received is the size of the pods
+// in the responses, and Watched that in watch events. CPU is the total CPU time, and AddCPU and
+// DelCPU are the CPU times of one ADD and one DEL.
 type restartCost struct {
 	Name                                              string
 	Requests                                          int

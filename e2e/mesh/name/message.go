@@ -1,5 +1,5 @@
 // Package name implements a minimal DNS client and server. The server and each proxy add a record
-// with the name of their pod to the response. The client thereby knows which of them handled the
+// with the name of their pod to the response, so that the client knows which of them handled the
 // query.
 package name
 
