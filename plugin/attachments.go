@@ -44,9 +44,8 @@ func (c *call) keepIPv6Capture(
 	}), nil
 }
 
-// othersCaptureIPv6 reports whether another attachment of the pod captures IPv6. If the record of
-// an attachment cannot be read, for example because a newer plugin wrote it, the rules in the
-// namespace show this.
+// othersCaptureIPv6 reports whether another attachment of the pod captures IPv6. If a record cannot
+// be read, for example because a newer plugin wrote it, the rules in the namespace decide.
 func (c *call) othersCaptureIPv6(ns *netns.NS) (bool, error) {
 	capturesIPv6 := func(other record.Record) bool {
 		return other.Redirect != nil && other.Redirect.IPv6

@@ -96,7 +96,7 @@ func (c *call) end(err error) {
 	}
 }
 
-// attachment returns the properties of the pod that the runtime has passed.
+// attachment returns what the runtime has passed about the pod.
 func (c *call) attachment() decide.Attachment {
 	return decide.Attachment{
 		Namespace: c.ref.Namespace, Name: c.ref.Name, Annotations: c.config.Annotations,

@@ -61,8 +61,8 @@ func (c Caller) query(ctx context.Context, r Request, ancillary []byte) ([]byte,
 	return body, nil
 }
 
-// decode decodes the body of an answer into a value whose type the description names, and validates
-// it. err is the error of the query.
+// decode decodes the body of an answer into value, and validates value. If err, the error of the
+// query, is not nil, it returns err. description names the type of value in errors.
 func decode[T interface{ Validate() error }](
 	value T, body []byte, err error, description string,
 ) (T, error) {

@@ -151,7 +151,7 @@ func (s *Server) Taints() string {
 }
 
 // patchNode applies a merge patch to a node. It refuses the patch as a conflict if the patch
-// contains another resourceVersion than the node has, or if SetTaints has requested it.
+// contains another resourceVersion than the node has, or if SetTaints has requested conflicts.
 func (s *Server) patchNode(w http.ResponseWriter, r *http.Request) {
 	var patch map[string]any
 	if json.NewDecoder(r.Body).Decode(&patch) != nil {

@@ -38,7 +38,7 @@ type Config struct {
 	Backend compat.BackendName
 	// UnreadablePods is the policy for pods that cannot be read.
 	UnreadablePods Policy
-	// APIBudget limits the time of all requests to the API server for one object together,
+	// APIBudget limits the total time of all requests to the API server for one object, and
 	// APITryTimeout the time of each request.
 	APIBudget, APITryTimeout time.Duration
 	// Decide contains the settings of decisions.

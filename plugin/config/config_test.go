@@ -501,7 +501,7 @@ func ExampleFields() {
 	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings
 	// unreadable_pods                fail                                     what ADD does if the pod cannot be read: fail, or skip redirection
 	// api_budget                     10s                                      time limit for all attempts to read a pod from the API server; a request to the node agent may take another second
-	// api_try_timeout                3s                                       time limit for one attempt, not more than api_budget
+	// api_try_timeout                3s                                       time limit for one attempt, not more than the limit for all attempts
 	// backend                        auto                                     backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the kernel supports
 	// strict_istio                   false                                    treat every packet as istio-init does: disables all deviations
 	// deviations_off                 none                                     disable single deviations from Istio by id

@@ -140,7 +140,7 @@ func Fields() []Field {
 		},
 		{
 			"api_try_timeout", durationWant, "3s",
-			"time limit for one attempt, not more than api_budget",
+			"time limit for one attempt, not more than the limit for all attempts",
 			duration(func(c *Config) *time.Duration { return &c.APITryTimeout }),
 		},
 		fromParameter("backend", func(c *Config, v *parameter.Values) {

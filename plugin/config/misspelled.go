@@ -28,7 +28,7 @@ func resembledField(fields []Field, unknown string) (string, bool) {
 }
 
 // normalize removes word separators and folds case. It is called for all names in every run of the
-// plugin, so it avoids [strings.Replacer], whose table uses several pages.
+// plugin, so it avoids [strings.Replacer], whose table uses several pages of memory.
 func normalize(name string) string {
 	return strings.Map(func(letter rune) rune {
 		if letter == '_' || letter == '-' {

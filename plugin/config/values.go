@@ -48,7 +48,8 @@ func decode[T any](raw json.RawMessage) (value T, wrong []string) {
 	d.DisallowUnknownFields()
 	err := d.Decode(&value)
 	if err == nil {
-		// A value from an environment variable may have text after it.
+		// The text of an environment variable, which [Field.Allows] checks, may continue after the
+		// value.
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			return value, nil
 		}

@@ -40,8 +40,9 @@ const (
 	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group,
 	// and its outbound connections bypass the proxy.
 	ApplicationUncaptured NoteKind = "application-uncaptured"
-	// AnnotationIgnored: the value of an annotation is not allowed and is ignored: of an annotation
-	// of a pod in ambient mode, as in Istio, or of an annotation that Istio does not have.
+	// AnnotationIgnored: an annotation is ignored, because its value is not allowed. It is an
+	// annotation of ambient mode, whose invalid values Istio ignores too, or one that Istio does not
+	// have.
 	AnnotationIgnored NoteKind = "annotation-ignored"
 )
 

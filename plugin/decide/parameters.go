@@ -100,8 +100,7 @@ func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	}
 	wrong := set(&r.Values, value.text)
 	if len(wrong) > 0 && p.Config != "" {
-		// Istio does not have the parameter, and the plugin's configuration sets it without the
-		// pod.
+		// Istio does not have the parameter. The value in the plugin's configuration applies.
 		r.noteIgnored(value.source, value.text, allowed)
 		return
 	}
