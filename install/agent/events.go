@@ -28,10 +28,10 @@ const (
 	// settleTime is the time for which a problem without a count must exist before it is reported:
 	// a problem may exist for a moment while a program replaces its files or an API server starts.
 	settleTime = 5 * time.Second
-	// networkTime replaces settleTime for a node without a network configuration: the program that
-	// writes the configuration may start later than the agent, and until then no pod with a network
-	// starts.
-	networkTime = time.Minute
+	// noNetworkSettleTime replaces settleTime for a node without a network configuration: the
+	// program that writes the configuration may start later than the agent, and until then no pod
+	// with a network starts.
+	noNetworkSettleTime = time.Minute
 	// maxPast is the maximum number of problems that have ended and are not reported yet.
 	maxPast = 16
 	// recovered is the reason of the event that reports the end of the last problem.
@@ -155,14 +155,14 @@ func (ne *nodeEvents) untilSettled(now time.Time) time.Duration {
 }
 
 // settleTime returns the time for which the problem must exist before it is reported: 0 if settle
-// is 0 or the problem has a count, networkTime for a missing network configuration, and settle
+// is 0 or the problem has a count, noNetworkSettleTime for a missing network configuration, and settle
 // otherwise.
 func (p problemEvent) settleTime(settle time.Duration) time.Duration {
 	switch {
 	case settle == 0, p.count > 0:
 		return 0
 	case p.reason == string(node.NoNetworkConfiguration):
-		return networkTime
+		return noNetworkSettleTime
 	}
 	return settle
 }

@@ -244,14 +244,14 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 		wantSent("at an exit", "PluginBypassed DiskFull DirectoryReplaced")
 		network := problemEvent{reason: "NoNetworkConfiguration"}
 		ne.set([]problemEvent{network}, false)
-		time.Sleep(networkTime - time.Second)
+		time.Sleep(noNetworkSettleTime - time.Second)
 		ne.set(nil, false)
 		time.Sleep(time.Hour)
 		wantSent("before the node is ready", "PluginBypassed DiskFull DirectoryReplaced")
 		ne.set(nil, true)
 		wantSent("when the node is ready", "PluginBypassed DiskFull DirectoryReplaced Installed")
 		ne.set([]problemEvent{network}, false)
-		time.Sleep(networkTime)
+		time.Sleep(noNetworkSettleTime)
 		wantSent("without a network",
 			"PluginBypassed DiskFull DirectoryReplaced Installed NoNetworkConfiguration")
 		cancel()

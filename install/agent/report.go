@@ -41,8 +41,8 @@ func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *report
 func (a *Agent) reportUnwatched(resource string, err error) {
 	if resource == podcache.Namespaces {
 		a.metrics.Count(metrics.EventsLost(metrics.SourceNamespaces), 1)
-		a.options.Log.Warn("namespaces cannot be watched; the namespaces of starting pods, and those "+
-			"not cached, are requested", zap.Error(err))
+		a.options.Log.Warn("namespaces cannot be watched; the agent requests the namespaces of starting "+
+			"pods, and namespaces that are not cached", zap.Error(err))
 		return
 	}
 	a.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)

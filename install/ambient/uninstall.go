@@ -134,8 +134,8 @@ func (p *pod) waitForADD(ctx context.Context) error {
 	return nil
 }
 
-// uninstallPod makes a pod leave ambient mode, without its annotation, unless istio-cni has taken
-// it over.
+// uninstallPod makes a pod leave ambient mode, unless istio-cni has taken it over. It leaves the
+// pod's annotation to removeAnnotation.
 func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 	if err := p.waitForADD(ctx); err != nil {
 		return err

@@ -26,7 +26,7 @@ type Auditor struct {
 	rulesets         rulesetCache
 	changes          workqueue.TypedInterface[cluster.Name]
 	changesProcessed atomic.Uint64          // number of processed changes
-	begun            atomic.Uint64          // number of the last audit
+	auditsBegun      atomic.Uint64          // number of the last audit
 	running          [workers]atomic.Uint64 // number of the audit that each worker runs; 0 for none
 	repairBackoff    backoff                // of failed repairs
 	actionBackoff    backoff                // of deletions and labels

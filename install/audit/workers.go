@@ -26,7 +26,7 @@ func (a *Auditor) runWorkers(ctx context.Context, audit func(ctx context.Context
 					return
 				}
 				if ctx.Err() == nil { // a queue that shuts down still returns its items
-					a.running[worker].Store(a.begun.Add(1))
+					a.running[worker].Store(a.auditsBegun.Add(1))
 					audit(ctx, uid)
 					a.running[worker].Store(0)
 				}
@@ -78,7 +78,7 @@ func (a *Auditor) Progress() (audit uint64, busy bool) {
 	a.mu.Lock()
 	queue := a.queue
 	a.mu.Unlock()
-	return a.begun.Load(), queue != nil && queue.Len() > 0
+	return a.auditsBegun.Load(), queue != nil && queue.Len() > 0
 }
 
 // ChangeProgress returns the number of processed pod changes, and whether changes wait in the

@@ -35,9 +35,10 @@ func (k *knownSandboxes) add(uid string, created time.Time) {
 	*k = append(*k, knownSandbox{uid, created})
 }
 
-// shift corrects the times after the clock was set forward by step. The creation time of a sandbox
-// that was found by a process changes with the clock, and the creation time of a mounted namespace
-// does not. Sandboxes that are created after the step are later than both times.
+// shift corrects the times after the clock was set forward by step. If a sandbox was found by a
+// process, its creation time changes with the clock; if it was found by a mounted namespace, its
+// creation time does not change. contains accepts both times, because both are before the creation
+// of sandboxes after the step.
 func (k knownSandboxes) shift(step time.Duration) {
 	for i := range k {
 		k[i].created = k[i].created.Add(step)

@@ -150,8 +150,21 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return &root
 }
 
-// TestSchemaDescribesEveryProperty checks that every property has a description, and that the
-// description of a setting's property equals the help of the setting.
+// withKeys replaces the names of variables in the help of a setting with the keys that set them.
+func withKeys(help string) string {
+	all := settings.All()
+	// A name that begins with another name comes first.
+	slices.SortFunc(all, func(a, b settings.Setting) int { return strings.Compare(b.Env, a.Env) })
+	for _, s := range all {
+		if s.Helm != "" {
+			help = strings.ReplaceAll(help, s.Env, s.Helm)
+		}
+	}
+	return help
+}
+
+// TestSchemaDescribesEveryProperty checks that every property has a description. The description of
+// a setting's property must be the help of the setting, with keys instead of variables.
 func TestSchemaDescribesEveryProperty(t *testing.T) {
 	root := schema(t)
 	values := slices.Sorted(maps.Keys(defaults(t)))
@@ -180,8 +193,8 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 			t.Errorf("%s is a key of a setting and not in the schema", s.Helm)
 			continue
 		}
-		if property.Description != s.Help {
-			t.Errorf("%s: the description is %q, want %q", s.Helm, property.Description, s.Help)
+		if want := withKeys(s.Help); property.Description != want {
+			t.Errorf("%s: the description is %q, want %q", s.Helm, property.Description, want)
 		}
 	}
 	for _, key := range values {

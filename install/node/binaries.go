@@ -215,7 +215,7 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 	if !n.executables.exists(plugin) {
 		return false
 	}
-	if same, err := n.executables.sameContent(plugin, s.Noop); err == nil && same {
+	if isCopy, err := n.executables.isCopy(plugin, s.Noop); err == nil && isCopy {
 		return true
 	}
 	e, hasEntry := j.Entry(binKey(plugin))

@@ -44,8 +44,8 @@ type identity struct {
 	changed  syscall.Timespec
 }
 
-// sameContent reports whether the executable exists, is identical to source and has executableMode.
-func (x *executables) sameContent(name, source string) (bool, error) {
+// isCopy reports whether the executable exists, is identical to source and has executableMode.
+func (x *executables) isCopy(name, source string) (bool, error) {
 	path := filepath.Join(x.dir, name)
 	here, info, err := identify(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +92,7 @@ func (x *executables) sum(path string) (string, error) {
 // classify returns the state of the executable: identical to source, one of the earlier versions,
 // another program, or absent. The state is empty if the file cannot be read.
 func (x *executables) classify(name, source string, versions []string) ExecutableState {
-	if same, err := x.sameContent(name, source); err == nil && same {
+	if isCopy, err := x.isCopy(name, source); err == nil && isCopy {
 		return Verified
 	}
 	if !x.exists(name) {
@@ -130,12 +130,12 @@ func (x *executables) elsewhere(types []string) []string {
 // foreignChange means that another program had removed or changed the executable.
 func (x *executables) put(name, source string) (changed, foreignChange bool, err error) {
 	foreignChange = x.hasForeignChange(name, source)
-	if same, err := x.sameContent(name, source); err == nil && same {
+	if isCopy, err := x.isCopy(name, source); err == nil && isCopy {
 		return false, false, nil
 	}
 	x.discardComparison(name)
 	if changed, err = file.Copy(filepath.Join(x.dir, name), source, executableMode); err == nil {
-		_, _ = x.sameContent(name, source) // stores the identity of the file
+		_, _ = x.isCopy(name, source) // stores the identity of the file
 	}
 	return changed, foreignChange, err
 }

@@ -37,7 +37,7 @@ type writer struct{ logger *zap.Logger }
 
 // Write implements [io.Writer].
 func (w writer) Write(line []byte) (int, error) {
-	w.logger.Warn("the library says", zap.ByteString("line", bytes.TrimRight(line, "\n")))
+	w.logger.Warn("message of a library", zap.ByteString("line", bytes.TrimRight(line, "\n")))
 	return len(line), nil
 }
 
@@ -56,12 +56,12 @@ func (s *sink) Enabled(level int) bool {
 
 // Info implements [logr.LogSink].
 func (s *sink) Info(_ int, text string, pairs ...any) {
-	s.logger.Debug("the library says", append(fieldsOf(pairs), zap.String("line", text))...)
+	s.logger.Debug("message of a library", append(fieldsOf(pairs), zap.String("line", text))...)
 }
 
 // Error implements [logr.LogSink].
 func (s *sink) Error(err error, text string, pairs ...any) {
-	s.logger.Debug("the library says",
+	s.logger.Debug("message of a library",
 		append(fieldsOf(pairs), zap.String("line", text), zap.Error(err))...)
 }
 

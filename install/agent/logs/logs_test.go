@@ -129,7 +129,7 @@ func TestLibraries(t *testing.T) {
 	for i, line := range lines {
 		var got map[string]any
 		if err := json.Unmarshal([]byte(line), &got); err != nil || got["line"] != want[i] ||
-			got["msg"] != "the library says" {
+			got["msg"] != "message of a library" {
 			t.Errorf("the line is %s, error %v; want the text %q", line, err, want[i])
 		}
 	}

@@ -25,7 +25,7 @@ func TestSchema(t *testing.T) {
 			},
 			errorKind: {
 				Type:        reflect.TypeFor[errorObject](),
-				Description: "an error, on stderr, one object a line",
+				Description: "an error, on stderr, one object per line",
 			},
 		},
 		Definitions: map[string]reflect.Type{"node": reflect.TypeFor[nodeStatus]()},
