@@ -11,8 +11,8 @@ import (
 
 // This file decodes conditions that depend on earlier packets.
 
-// addStateful adds a condition that depends on the packets that it was evaluated for before, and
-// therefore on the preceding conditions of the rule.
+// addStateful adds a condition whose result depends on the packets for which it was evaluated
+// earlier, and therefore on the preceding conditions of the rule.
 func (d *ruleDecoder) addStateful(text string, effect rules.Effect) error {
 	d.addUnknown(text, effect, d.precondition(""))
 	return nil

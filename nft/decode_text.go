@@ -118,12 +118,12 @@ func rangeText(key keyInterval) string {
 	return fmt.Sprintf("0x%x-0x%x", key.first, key.last)
 }
 
-// MetaKey returns the kernel's number of the key of meta that nft calls by the name. It returns false
-// if there is none.
+// MetaKey returns the kernel's number of the meta key with nft's name, or false if there is no such
+// key.
 func MetaKey(name string) (uint32, bool) { return keyNamed(metaKeys[:], name) }
 
-// CTKey returns the kernel's number of the key of ct that nft calls by the name. It returns false if
-// there is none.
+// CTKey returns the kernel's number of the ct key with nft's name, or false if there is no such
+// key.
 func CTKey(name string) (uint32, bool) { return keyNamed(ctKeys[:], name) }
 
 func keyNamed(names []string, name string) (uint32, bool) {

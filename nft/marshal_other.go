@@ -29,7 +29,7 @@ func (e *encoder) marshalOther(x expr.Any) (known bool, err error) {
 			flagIf(x.Prefix, unix.NF_NAT_RANGE_NETMAP)|
 			flagIf(x.RegAddrMin != 0, unix.NF_NAT_RANGE_MAP_IPS)|
 			flagIf(x.RegProtoMin != 0, unix.NF_NAT_RANGE_PROTO_SPECIFIED))
-	case *expr.Masq: // unlike for the other expressions, the flags precede the ports
+	case *expr.Masq: // unlike in the other expressions, the flags precede the ports
 		e.beginExpression("masq")
 		e.addNonZero(unix.NFTA_MASQ_FLAGS, rangeFlags(x.Random, x.FullyRandom, x.Persistent)|
 			flagIf(x.RegProtoMin != 0, unix.NF_NAT_RANGE_PROTO_SPECIFIED))

@@ -114,12 +114,12 @@ func (r *tableReader) find(family uint8, name string) *foundTable {
 	return &r.tables[i]
 }
 
-// indexFrom returns the first of n indexes for which is returns true, beginning with start and
-// continuing with 0 after the last one. It finds elements that are searched in their order in
+// indexFrom returns the first of n indexes for which matches returns true, beginning with start and
+// continuing with 0 after the last one. If the elements are searched in their order, a search takes
 // constant time on average.
-func indexFrom(start, n int, is func(int) bool) (index int, ok bool) {
+func indexFrom(start, n int, matches func(int) bool) (index int, ok bool) {
 	for k := range n {
-		if i := (start + k) % n; is(i) {
+		if i := (start + k) % n; matches(i) {
 			return i, true
 		}
 	}
@@ -217,7 +217,7 @@ func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 	decodeRaw(t.Family, sets, raw, &r.budget)
 }
 
-// deleteUsedSets deletes the sets that the expressions of a rule use from unused. It also considers
+// deleteUsedSets deletes from unused the sets that the expressions of a rule use. It also considers
 // expressions that the model cannot represent.
 func deleteUsedSets(unused map[string]bool, expressions attributes) {
 	if len(unused) == 0 {

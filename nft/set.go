@@ -147,7 +147,7 @@ func addrElementCount(ranges []netipx.IPRange) int {
 	return n
 }
 
-// keySet returns an anonymous set of single keys, which encode returns for the values.
+// keySet returns an anonymous set of the single keys that encode returns for the values.
 func keySet[T any](values []T, keyType uint32, encode func(T) []byte) *set {
 	s := &set{anonymous: true, keyType: keyType}
 	for _, v := range values {

@@ -59,8 +59,8 @@ const (
 // number, and could exhaust the memory of the reader. It is a variable for tests.
 var maxLinks = 10_000
 
-// FilteredPorts returns the ports of the namespace's bridges whose packets of a family traverse the
-// hooks of IP inside the bridge, sorted by bridge and name. A namespace with more than 10,000
+// FilteredPorts returns the ports of the namespace's bridges whose IPv4 or IPv6 packets traverse
+// the hooks of IP inside the bridge, sorted by bridge and name. A namespace with more than 10,000
 // interfaces is an error. Before Linux 5.3, the result is empty except in the initial namespace.
 func FilteredPorts(ns *netns.NS) (ports []Port, err error) {
 	err = ns.Do(func() (err error) {

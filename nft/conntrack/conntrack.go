@@ -92,8 +92,8 @@ func decode(m nlmsg.Message) (e Entry, ok bool) {
 	return e, e.Protocol == rules.TCP || e.Protocol == rules.UDP
 }
 
-// DecodeTuple decodes the protocol and the addresses of a tuple, such as CTA_TUPLE_ORIG. What is
-// absent is 0 or invalid.
+// DecodeTuple decodes the protocol and the addresses of a tuple, such as CTA_TUPLE_ORIG. A missing
+// protocol or port is 0, and a missing address is invalid.
 func DecodeTuple(tuple nlmsg.Attributes) (rules.Protocol, Tuple) {
 	ip := nlmsg.Attributes(tuple.Get(nl.CTA_TUPLE_IP))
 	protocol := nlmsg.Attributes(tuple.Get(nl.CTA_TUPLE_PROTO))

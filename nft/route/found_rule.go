@@ -40,8 +40,8 @@ func (r foundRule) looksUp(table uint32) bool {
 	return !r.hasOthers && r.mask == 0 && r.policy.Table == table
 }
 
-// mayRoute reports whether the rule may determine the route of packets, or which of the following
-// rules do so. The other rules drop packets or have no effect.
+// mayRoute reports whether the rule may determine the route of packets, or may determine which of
+// the following rules are evaluated. The other rules drop packets or have no effect.
 func (r foundRule) mayRoute() bool {
 	switch r.action {
 	case actionNop, actionBlackhole, actionUnreachable, actionProhibit:

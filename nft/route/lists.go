@@ -23,9 +23,9 @@ type Rule struct {
 	Text     string // the rule in the syntax of the ip command
 }
 
-// Rules lists the policy rules of the namespace once, IPv4 before IPv6. If they change at the same
-// time, it returns a list that may lack rules, with [netlink.ErrDumpInterrupted]. More than 10,000
-// rules are an error.
+// Rules lists the policy rules of the namespace, IPv4 before IPv6. If the rules change at the same
+// time, it does not try again, but returns a list that may lack rules, with
+// [netlink.ErrDumpInterrupted]. More than 10,000 rules are an error.
 func Rules(ns *netns.NS) ([]Rule, error) {
 	r, err := newReader(ns)
 	if err != nil {
@@ -54,10 +54,10 @@ type Route struct {
 	Text                      string // the route in the syntax of the ip command
 }
 
-// Routes lists the routes of all tables except main, local and default once, IPv4 before IPv6.
-// device returns the name of the interface with an index. If the routes change at the same time,
-// Routes returns a list that may lack routes, with [netlink.ErrDumpInterrupted]. More than 10,000
-// routes of these tables, or a million of all tables in one family, are an error.
+// Routes lists the routes of all tables except main, local and default, IPv4 before IPv6. device
+// returns the name of the interface with an index. If the routes change at the same time, Routes
+// does not try again, but returns a list that may lack routes, with [netlink.ErrDumpInterrupted].
+// More than 10,000 routes of these tables, or a million of all tables in one family, are an error.
 func Routes(ns *netns.NS, device func(index int) string) (list []Route, err error) {
 	r, err := newReader(ns)
 	if err != nil {
@@ -84,9 +84,9 @@ func Routes(ns *netns.NS, device func(index int) string) (list []Route, err erro
 	return list, nil
 }
 
-// InterfaceAddresses lists the addresses of the namespace's interfaces, by the indexes of the
-// interfaces, once. If they change at the same time, it returns addresses with
-// [netlink.ErrDumpInterrupted]. More than 10,000 addresses are an error.
+// InterfaceAddresses returns the addresses of the namespace's interfaces, by the index of the
+// interface. If they change at the same time, it does not try again, but returns addresses that may
+// be incomplete, with [netlink.ErrDumpInterrupted]. More than 10,000 addresses are an error.
 func InterfaceAddresses(ns *netns.NS) (map[int][]netip.Addr, error) {
 	r, err := newReader(ns)
 	if err != nil {

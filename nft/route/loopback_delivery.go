@@ -43,7 +43,7 @@ func UndeliveredLoopback(ns *netns.NS) (descriptions []Description, err error) {
 }
 
 // undelivered returns descriptions of routes to the address that do not deliver packets locally. If
-// the kernel answers with such a route, it returns only this one.
+// the kernel answers with such a route, undelivered returns only this route.
 func (c conn) undelivered(a netip.Addr) (descriptions []Description, err error) {
 	var routes []foundRoute
 	isSelective := false

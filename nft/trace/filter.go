@@ -83,9 +83,9 @@ func firstPacket() []rules.Match {
 	}
 }
 
-// expressions returns the expressions of a rule at a hook: it enables tracing of the packets that
-// meet the conditions and that the filter selects, for at most rate packets per second on average,
-// and a burst of as many.
+// expressions returns the expressions of a rule at a hook. The rule enables tracing of the packets
+// that meet the conditions and that the filter selects, for at most rate packets per second on
+// average, with a burst of the same number.
 func (f Filter) expressions(
 	h rules.Hook, conditions []rules.Match, rate uint32,
 ) ([]expr.Any, error) {

@@ -54,8 +54,8 @@ type Conntrack struct {
 	Fields, Not ConntrackField
 	// Numbers contains the first and the last value of each field with a number, indexed by the
 	// bit number of the field. Both are the same for a single value, and for the state and the
-	// status, whose values are bit masks of the kernel. The values of other fields than Fields have
-	// no meaning.
+	// status, whose values are bit masks of the kernel. The values of fields that are not in Fields
+	// have no meaning.
 	Numbers [len(conntrackOptions)][2]uint32
 	// Prefixes contains the prefixes of the four addresses, in the order of their fields.
 	Prefixes [4]netip.Prefix
@@ -97,7 +97,8 @@ func stateText(mask uint32) string {
 	return cmp.Or(strings.Join(names, ","), "NONE")
 }
 
-// NamedStatus contains the status bits that iptables names. It matches the other bits as states.
+// NamedStatus contains the status bits that iptables names. iptables matches the other bits as
+// states.
 const NamedStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
 	rules.StatusConfirmed
 

@@ -94,8 +94,8 @@ func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (r natRange, ok b
 	return r, ok
 }
 
-// unknownNAT returns a translation that the model does not represent. Its text identifies it if the
-// range is complete and a translation of this kind can have the range.
+// unknownNAT returns a translation that the model does not represent. The text identifies the
+// translation if the range is complete, and if this kind of translation can have the range.
 func unknownNAT(r natRange, kind TranslationKind, x Extension) rules.Unknown {
 	effect := rules.AnyEffect
 	if kind == SourceNAT || kind == Masquerade {

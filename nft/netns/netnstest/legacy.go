@@ -65,12 +65,13 @@ func WriteUnreadableTable(t testing.TB, ns *netns.NS) {
 			return err
 		}
 		defer func() { _ = unix.Close(fd) }()
+		// The first request creates the table.
 		info := make([]byte, 84) // struct ipt_getinfo
 		copy(info, "raw")
 		size := uint32(len(info))
 		if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_IP, getInfo,
 			uintptr(unsafe.Pointer(&info[0])), uintptr(unsafe.Pointer(&size)), 0); errno != 0 {
-			return errno // the request creates the table
+			return errno
 		}
 		if _, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_IP, setReplace,
 			uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0); errno != 0 {

@@ -22,7 +22,7 @@ type PolicyRule struct {
 	Attributes []*nl.RtAttr
 }
 
-// Add adds the policy rule to the namespace. If the kernel does not know a field, it skips the
+// Add adds the policy rule to the namespace. If the kernel does not know a field, Add skips the
 // test.
 func (p PolicyRule) Add(t testing.TB, ns *netns.NS) {
 	t.Helper()

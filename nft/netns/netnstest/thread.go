@@ -31,8 +31,8 @@ func DropCapabilities(capabilities ...int) error {
 	return nil
 }
 
-// ChangeUser changes the effective user of the calling thread. The user for permissions of files
-// remains root.
+// ChangeUser changes the effective user of the calling thread. The file system user, which decides
+// about permissions for files, remains root.
 func ChangeUser(uid int) error {
 	// The functions of unix and syscall change the user of all threads.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid),

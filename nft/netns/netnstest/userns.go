@@ -31,9 +31,9 @@ func StartInUserNS(t testing.TB, ns *netns.NS) {
 	}
 }
 
-// startUntilEOF starts a process that ends at the end of its standard input, with the function
-// start. stop closes its standard input, waits until its standard output and the process have
-// ended, and is called at the end of the test too.
+// startUntilEOF calls start, which starts a process that ends at the end of its standard input.
+// stop closes this input, and waits until the standard output and the process have ended. stop is
+// also called at the end of the test.
 func startUntilEOF(
 	t testing.TB, cmd *exec.Cmd, start func() error,
 ) (stdin io.Writer, stdout io.Reader, stop func()) {
