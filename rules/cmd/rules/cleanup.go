@@ -82,8 +82,8 @@ func (s *system) previewOwn(ns *netns.NS, all, selected []compat.Backend) ([]str
 
 // findOwn lists Sluice's rules in the selected backends, and its routes unless another backend
 // needs them or cannot be read. ignored is the error of a missing permission to read
-// iptables-legacy, if this backend is not selected: the process can then not have written rules
-// there.
+// iptables-legacy, if this backend is not selected: without the permission, the process cannot have
+// written rules there either.
 func findOwn(
 	ns *netns.NS, all, selected []compat.Backend,
 ) (lines []string, ignored, err error) {

@@ -62,8 +62,9 @@ type sourceText struct {
 	text []byte
 }
 
-// line returns the line with the number without the blanks around it. It returns false if there is
-// none. An index of the lines would need more memory than a text of short lines.
+// line returns the line with the number, without leading and trailing blanks. It returns false if
+// there is no such line. The text has no index of its lines, because an index would need more
+// memory than a text of short lines.
 func (t sourceText) line(number rules.Line) (string, bool) {
 	n := rules.Line(0)
 	for line := range bytes.Lines(t.text) {

@@ -87,7 +87,7 @@ func liveWithoutPacket(p *parameters, packets []rules.Packet) []error {
 	return nil
 }
 
-// givenIn returns the names of the flags of the sections that the command line sets.
+// givenIn returns the names of the flags on the command line that belong to the sections.
 func (in *inputs) givenIn(sections []section) []string {
 	var flags []string
 	for _, p := range in.parameters {

@@ -264,8 +264,8 @@ func (t *liveTracer) takeSender(p *trace.Packet) (sender livetrace.Process, know
 	return sender, known
 }
 
-// addBatch adds the events of a batch, and prints the packets that are complete until the context
-// is done. now is the time at which the batch was read.
+// addBatch adds the events of a batch, and prints the complete packets, but no further packets once
+// the context is done. now is the time at which the batch was read.
 func (t *liveTracer) addBatch(ctx context.Context, now time.Time, b trace.Batch) error {
 	if b.Changed && t.staleSince.IsZero() {
 		t.staleSince = now
@@ -323,9 +323,9 @@ func (t *liveTracer) addBatch(ctx context.Context, now time.Time, b trace.Batch)
 	return nil
 }
 
-// match matches the packet with the live ruleset. It reads the ruleset again before if the packet
-// began after a change, and afterwards if the path differs from the prediction and the ruleset has
-// changed.
+// match matches the packet with the live ruleset. If the packet began after a change, match first
+// reads the ruleset again. If the path differs from the prediction and the ruleset has changed,
+// match reads the ruleset again and repeats the match.
 func (t *liveTracer) match(
 	now time.Time, p trace.Packet, packet rules.Packet, options livetrace.Options,
 ) (o livetrace.Observation, ok bool, err error) {

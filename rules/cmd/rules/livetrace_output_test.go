@@ -370,8 +370,8 @@ func TestSummaryReportsUncountedSenders(t *testing.T) {
 			},
 		}, livetrace.Process{}, true)
 	}
-	const want = "after 10000 senders and destinations, 3 further packets not captured were not " +
-		"counted by them\n"
+	const want = "not counted by sender and destination, because there are more than 10000: " +
+		"3 packets not captured\n"
 	if text := s.withUncaptured().String(); !strings.HasSuffix(text, want) {
 		t.Errorf("got %q, want %q at the end", text, want)
 	}

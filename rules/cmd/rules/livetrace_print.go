@@ -79,8 +79,8 @@ func writeReproducer(text string) (string, error) {
 	return file.Name(), errors.Join(err, file.Close())
 }
 
-// print prints a packet. known reports whether the sender is known. The process of the sender
-// chooses its name.
+// print prints a packet. known reports whether the sender is known. The name of the sender is made
+// printable, because its process chooses it.
 func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, known bool) error {
 	sender.Name = rules.Printable(sender.Name)
 	t.summary.add(o, sender, known)

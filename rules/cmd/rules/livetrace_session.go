@@ -115,8 +115,8 @@ type flow struct {
 // connection (nf_conntrack_udp_timeout).
 const flowTimeout = 30 * time.Second
 
-// maxFlows is the number of connections from which on record forgets connections without a packet
-// for flowTimeout. It is larger than the number of packets that are traced in flowTimeout.
+// If there are at least maxFlows connections, record forgets the connections without a packet for
+// flowTimeout. maxFlows is larger than the number of packets that are traced in flowTimeout.
 const maxFlows = 1 << 17
 
 // record records the packet, and reports whether an earlier packet belongs to the same connection.

@@ -144,8 +144,8 @@ func (s traceSummary) String() string {
 		}
 	}
 	if s.UncapturedOthers > 0 {
-		fmt.Fprintf(b, "after %d senders and destinations, %s not captured were not counted by them\n",
-			maxUncaptured, count(s.UncapturedOthers, "further packet"))
+		fmt.Fprintf(b, "not counted by sender and destination, because there are more than %d: "+
+			"%s not captured\n", maxUncaptured, count(s.UncapturedOthers, "packet"))
 	}
 	return b.String()
 }
