@@ -56,7 +56,7 @@ func ruleHasMatch(r *rules.Rule, condition func(rules.Match) bool) bool {
 	return false
 }
 
-// chainHasMatch reports whether a rule of the chain has a match, as ruleHasMatch.
+// chainHasMatch reports whether ruleHasMatch is true for a rule of the chain.
 func chainHasMatch(c *rules.Chain, condition func(rules.Match) bool) bool {
 	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
 		return ruleHasMatch(&r, condition)

@@ -11,9 +11,9 @@ import "github.com/sluice-mesh/sluice/rules"
 //   - Packets that the desired ruleset does not redirect, if the live ruleset translates them to a
 //     destination whose packets the desired ruleset redirects.
 //
-// The result is valid for all packets except rare ones, such as packets of sockets that are bound
-// to an interface, and packets of other hosts, or the first packets of connections, that a tc
-// filter or an eBPF program has marked.
+// The result is not valid for some rare packets, such as packets of sockets that are bound to an
+// interface. Nor is it valid for packets that a tc filter or an eBPF program has marked, if they
+// come from other hosts or begin a connection.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is

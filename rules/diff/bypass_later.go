@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// mayDivertLater reports whether the live ruleset may treat a later packet of a connection that the
-// desired ruleset redirects differently from its first packet, so that the packet may not reach the
-// proxy. Only actions that the desired ruleset does not have are relevant.
+// mayDivertLater reports whether the live ruleset may keep later packets of a connection from the
+// proxy although it treats the first packet as the desired ruleset does, which redirects the
+// connection. Only actions that the desired ruleset does not have are relevant.
 func mayDivertLater(desired, live *rules.Ruleset) bool {
 	if !desired.HasAction(func(a rules.Action) bool { _, ok := proxyPort(a); return ok }) {
 		return false

@@ -119,8 +119,8 @@ func (s *space) isKnownLocal(t target) bool {
 }
 
 // addressable returns the packets that may be sent by another interface if a rule translates their
-// destination. If the addresses of the host are known, packets by the interface lo have one of them
-// as their destination: packets of sockets that are bound to lo remain there.
+// destination. If the addresses of the host are known, the result excludes packets that are sent
+// over lo to other addresses: their sockets are bound to lo, and so they remain there.
 func (s *space) addressable() set {
 	if s.hook != rules.Output || s.hostAddresses == nil {
 		return all

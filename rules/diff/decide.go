@@ -128,7 +128,8 @@ type scopeResult struct {
 	moreUndecided bool
 }
 
-// canAdd reports whether a reason is new, and the list is not full.
+// canAdd reports whether a reason is new, and the list is not full. If the reason is new and the
+// list is full, canAdd sets moreUndecided.
 func (r *scopeResult) canAdd(u Undecided) bool {
 	isNew := !slices.ContainsFunc(r.undecided, u.sameRule)
 	isFull := len(r.undecided) == MaxUndecided
@@ -235,11 +236,11 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	if d.interfaces == nil {
 		d.interfaces = newInterfaceClasses(d.names, d.meter)
 	}
-	shared := d.diagramsOf(f)
+	familyDiagrams := d.diagramsOf(f)
 	// keptMemory returns the memory that remains in use after the comparison.
-	keptMemory := func() int64 { return shared.memory() + d.runLists.bytes }
+	keptMemory := func() int64 { return familyDiagrams.memory() + d.runLists.bytes }
 	otherMemory := d.meter.memory - keptMemory()
-	s := newSpace(f, h, d.interfaces, shared)
+	s := newSpace(f, h, d.interfaces, familyDiagrams)
 	s.packetScope, s.lacksAddress = scope, allIf(scope.withoutAddress)
 	s.hostAddresses = d.options.HostAddresses
 	s.shared, s.cgroups, s.runLists = d.shared, d.cgroups, &d.runLists
@@ -278,9 +279,9 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	}
 	// The space is no longer used, but other spaces of the family may use its diagrams.
 	d.meter.release(d.meter.memory - keptMemory() - otherMemory)
-	isUsed := func(p spaceDifferences) bool { return p.diagrams == shared }
-	if len(shared.nodes) > d.maxShared && !slices.ContainsFunc(d.spaces, isUsed) {
-		d.meter.release(shared.memory())
+	isUsed := func(p spaceDifferences) bool { return p.diagrams == familyDiagrams }
+	if len(familyDiagrams.nodes) > d.maxShared && !slices.ContainsFunc(d.spaces, isUsed) {
+		d.meter.release(familyDiagrams.memory())
 		delete(d.diagrams, f)
 	}
 }
@@ -291,12 +292,12 @@ const maxShared = 1 << 16
 // diagramsOf returns diagrams for a space of the family. Spaces share diagrams, because they have
 // most sets in common.
 func (d *decision) diagramsOf(f rules.Family) *diagrams {
-	shared := d.diagrams[f]
-	if shared == nil || len(shared.nodes) > d.maxShared {
-		shared = newDiagrams(initialSize, d.meter)
-		storeIn(&d.diagrams, f, shared)
+	familyDiagrams := d.diagrams[f]
+	if familyDiagrams == nil || len(familyDiagrams.nodes) > d.maxShared {
+		familyDiagrams = newDiagrams(initialSize, d.meter)
+		storeIn(&d.diagrams, f, familyDiagrams)
 	}
-	return shared
+	return familyDiagrams
 }
 
 // addReached adds the user-defined chains that packets reach.

@@ -30,7 +30,7 @@ var deprecatedPrefixes = [...]string{"::/96", "fec0::/10"}
 
 // impossibleAtPrerouting returns conditions that no packet at prerouting meets, except for packets
 // that the limits in README.md name. A wrong condition hides differences, a missing one yields
-// examples that cannot occur. Conditions on the form of packets are wellFormedConditions.
+// examples that cannot occur. wellFormedConditions contains the conditions on the form of packets.
 //
 // The following packets do exist. A local process can send from a foreign address (IP_TRANSPARENT,
 // IP_HDRINCL), to 127.0.0.1 over eth0 and to other hosts over lo (SO_BINDTODEVICE). A packet

@@ -33,9 +33,9 @@ func (s *space) mayHaveClosedSocket() set {
 	return s.and(s.is(user, value{}), s.protocolIn(rules.TCP, rules.SCTP, rules.DCCP))
 }
 
-// lookedUp returns the packets for which a fact about the socket is true that the kernel looks up
-// for a received packet (SocketMatchLooksUpReceiver). The variable is the fact for packets that
-// were not translated.
+// lookedUp returns the packets for which a fact about the receiving socket is true. The kernel
+// looks up this socket for a received packet (SocketMatchLooksUpReceiver). The variable is the fact
+// for packets that were not translated.
 func (s *space) lookedUp(fact variable, v *view) set {
 	// forOther returns the fact for packets for which the kernel may find another socket.
 	forOther := func(reason, text string) variable {
