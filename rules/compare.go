@@ -66,7 +66,7 @@ func compareNamed[T any](
 	var diffs []Difference
 	index := func(elements []T) map[string]*T {
 		byName := make(map[string]*T, len(elements))
-		// Backward, so that of several elements with a name the first one is compared.
+		// Iterate backward: of several elements with the same name, the first one is compared.
 		for i := range slices.Backward(elements) {
 			byName[name(&elements[i])] = &elements[i]
 		}

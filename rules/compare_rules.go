@@ -53,8 +53,9 @@ func compareRules(where string, want, got []Rule) []Difference {
 type unpaired struct {
 	rules []*Rule
 	taken []bool // the rule is already part of a difference
-	// byNumber contains the indices of the rules with a number, and byText the indices of the rules
-	// that use named sets and have a text. The indices are sorted.
+	// byNumber maps the number of a rule to the indices of the rules with this number. byText maps
+	// a text to the indices of the rules that have this text and use named sets. The indices are
+	// sorted.
 	byNumber map[int][]int
 	byText   map[string][]int
 }

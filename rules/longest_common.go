@@ -8,8 +8,8 @@ type commonSubsequence struct{ want, got []bool }
 // add marks a rule by its positions in both lists.
 func (c commonSubsequence) add(want, got int) { c.want[want], c.got[got] = true, true }
 
-// maxPairs is the maximum number of pairs of equal rules that are all tried, which take about 4 MB.
-// If there are more, the nth occurrence of a rule in one list is paired only with the occurrences
+// If there are at most maxPairs pairs of equal rules, all pairs are tried; they take about 4 MB. If
+// there are more, the nth occurrence of a rule in one list is paired only with the occurrences
 // n-maxDistance to n+maxDistance in the other list.
 const (
 	maxPairs    = 1 << 17
@@ -59,8 +59,8 @@ type pair struct {
 // if a number occurs more than distance+1 times in a list. The time is O(n log n) for n pairs that
 // are tried.
 func huntSzymanski(want []int, positions map[int][]int, distance int) *pair {
-	// Of the common subsequences of length k+1, ends[k] is the last pair of the one that ends first
-	// in the other list.
+	// ends[k] is the last pair of a common subsequence of length k+1: the subsequence that ends
+	// first in the other list.
 	var ends []*pair
 	occurrences := map[int]int{} // of each number in want so far
 	for i, number := range want {

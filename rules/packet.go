@@ -20,8 +20,8 @@ type Packet struct {
 	// Owner is the owner of the sending socket; nil at Prerouting, and for packets that the kernel
 	// itself sends.
 	Owner *Owner
-	// KernelSocket reports that the packet has a socket of the kernel, like an echo reply or a TCP
-	// reset. Such a socket has no owner.
+	// KernelSocket reports that the kernel sends the packet with a socket of its own, as it sends
+	// echo replies and TCP resets. Such a socket has no owner.
 	KernelSocket  bool
 	Mark          uint32
 	ConntrackMark uint32
@@ -29,8 +29,8 @@ type Packet struct {
 	Flags         TCPFlags // of TCP
 	// NoListener reports that there is no transparent socket for a tproxy rule.
 	NoListener bool
-	// MissingListeners contains the tproxy rules' listeners that do not exist although NoListener
-	// is not set. The listeners of other tproxy rules exist.
+	// MissingListeners contains the listeners of tproxy rules that do not exist, if only some of
+	// them do not exist. If NoListener is set, no listener exists.
 	MissingListeners ListenerSet
 
 	// Reply reports that the packet is in the reply direction of its connection. The state must be

@@ -9,9 +9,9 @@ import (
 )
 
 // The parsers accept the syntax of istio-iptables' flags and Istio's annotations. The elements of a
-// list are separated by commas; blanks around elements and empty elements are ignored, as in Istio,
-// which refuses only blanks around prefixes. An error names every invalid element and what is
-// allowed.
+// list are separated by commas. Empty elements are ignored, and so are blanks around elements.
+// Istio differs only in that it refuses blanks around prefixes. An error names every invalid
+// element and what is allowed.
 
 // ParseMode parses the interception mode; an empty text means REDIRECT, Istio's default.
 func ParseMode(text string) (Mode, error) {
@@ -258,7 +258,7 @@ func parseList[T any](text string, parse func(string) (T, error)) ([]T, error) {
 			continue
 		}
 		if values == nil {
-			// Allocate memory for all elements at once, so that no prefixes are copied.
+			// Allocate memory for all elements at once, so that append copies no values.
 			values = make([]T, 0, 1+strings.Count(text, ","))
 		}
 		values = append(values, v)

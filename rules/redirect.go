@@ -49,8 +49,8 @@ type Redirect struct {
 	// ExcludeInterfaces are not captured in either direction.
 	ExcludeInterfaces []InterfaceName
 	// RerouteInterfaces are interfaces of virtual machines in the pod (KubeVirt): TCP connections
-	// to OutboundCIDRs that arrive on them are captured as outbound. As in Istio, no other
-	// parameter of outbound connections applies to these connections, and no exclusion.
+	// to OutboundCIDRs that arrive on them are captured as outbound. As in Istio, neither the other
+	// parameters of outbound connections nor the exclusions apply to these connections.
 	RerouteInterfaces []InterfaceName
 
 	// LoopbackCIDR contains the IPv4 destinations that are treated as loopback; it is within
