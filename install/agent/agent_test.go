@@ -198,6 +198,7 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 // and that the readiness probe and an event report the reason.
 func TestKernelIsCheckedFirst(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // mostly waits
 	tn := newTestNode(t)
 	r := tn.run(func(a *agent.Agent) {
 		a.SetChoose(func(compat.BackendName) (compat.Backend, error) {
@@ -273,6 +274,7 @@ func TestReadinessWithoutThePluginInTheImage(t *testing.T) {
 // corrected.
 func TestReadinessFollowsTheNode(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // mostly waits
 	tn := newTestNode(t)
 	r := tn.run(nil)
 	r.waitReady()

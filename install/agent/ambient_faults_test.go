@@ -158,6 +158,7 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 // TestAmbientModeSurvivesAStoppedAgent checks that no pod starts while the agent is stopped: ADD
 // waits, and fails if the agent is killed. Changes are repaired when the agent continues.
 func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
+	t.Parallel() // mostly waits
 	n := newAmbientNode(t)
 	n.startAgent()
 	web := n.startWebPod()

@@ -92,6 +92,7 @@ func (tn *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
 // TestAmbientMode covers the plugin's ADD of a pod in ambient mode, the node's rules, and the
 // removal of both.
 func TestAmbientMode(t *testing.T) {
+	t.Parallel() // mostly waits
 	pod, host := netnstest.NewPod(t), netnstest.New(t)
 	tn := newTestNode(t)
 	tn.env["AMBIENT_ENABLED"], tn.env["ZTUNNEL_UDS_ADDRESS"] = "true", tn.path("z/z.sock")

@@ -75,6 +75,7 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 // TestAPodThatStartsWithoutThePlugin checks that a pod for which the runtime did not call the
 // plugin makes the node not ready if the plugin is in the chain, and that the pod is redirected.
 func TestAPodThatStartsWithoutThePlugin(t *testing.T) {
+	t.Parallel() // mostly waits
 	const (
 		sidecar = `
 metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}

@@ -37,6 +37,7 @@ func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 // restart.
 func TestFaultsOfTheAPIServer(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // mostly waits
 	for name, f := range apiFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
@@ -91,6 +92,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 // answers.
 func TestAStartDuringAFault(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // mostly waits
 	for name, f := range apiFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds

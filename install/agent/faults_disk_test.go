@@ -15,6 +15,7 @@ import (
 // TestFullDisks checks that an agent with a full directory names the file that it cannot write,
 // leaves no incomplete file, and becomes ready once there is space.
 func TestFullDisks(t *testing.T) {
+	t.Parallel() // mostly waits
 	if !filetest.Private(t) {
 		return
 	}

@@ -33,6 +33,7 @@ func (tn *testNode) addTaints() {
 // permission is granted.
 func TestMissingPermissions(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // mostly waits
 	for _, row := range []struct {
 		name, serve string
 		forbidden   []string

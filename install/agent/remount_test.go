@@ -18,6 +18,7 @@ import (
 // plugin in the directory that the runtime reads. The parent of this process represents the
 // runtime: it has other mounts.
 func TestAgentWithAStaleMountExits(t *testing.T) {
+	t.Parallel() // mostly waits
 	if !filetest.Private(t) {
 		return
 	}

@@ -49,6 +49,7 @@ func TestUninstallRemovesTheKubeconfigAlthoughRulesRemain(t *testing.T) {
 // ambient mode, and the documented command, which does not say that ambient mode was enabled. The
 // rules of pods with sidecars stay.
 func TestUninstallByHandRemovesTheRulesOfPods(t *testing.T) {
+	t.Parallel() // mostly waits
 	t.Run("the plugin is removed", func(t *testing.T) { testUninstallByHand(t, newTestNode(t), "") })
 	t.Run("the plugin cannot be removed, because the lock is held", func(t *testing.T) {
 		tn := newTestNode(t)
@@ -191,6 +192,7 @@ func TestSIGTERMDuringAnotherExitUninstalls(t *testing.T) {
 // another process holds the lock. Since no agent follows, it must still remove the rules of ambient
 // mode.
 func TestFailedUninstallationEndsAmbientMode(t *testing.T) {
+	t.Parallel() // mostly waits
 	host := netnstest.New(t)
 	tn := newTestNode(t)
 	tn.env["AMBIENT_ENABLED"], tn.env["ZTUNNEL_UDS_ADDRESS"] = "true", tn.path("z/z.sock")

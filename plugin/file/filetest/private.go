@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -28,6 +29,10 @@ func Private(t *testing.T) bool {
 		}
 		return true
 	}
+	// The kernel sends Pdeathsig when the thread that started the child ends. Without the lock, the
+	// goroutine of a parallel test could end the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(t.Context(), os.Args[0],
 		"-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.count=1")
 	// The race detector sleeps for a second at the end of each process.
