@@ -177,7 +177,7 @@ func TestUnreadablePods(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			env, ns := newTestEnv(t, ""), netnstest.New(t)
 			env.source.err = source.WithKind(tc.kind,
-				errors.New("API server 10.0.0.1:443: it is\nso"))
+				errors.New("API server 10.0.0.1:443: first line\nsecond line"))
 			c := newCall(t, ns)
 			e := env.call("ADD", c)
 			want := verbError{
@@ -185,7 +185,7 @@ func TestUnreadablePods(t *testing.T) {
 				Msg: fmt.Sprintf(
 					"pod shop/%s cannot be read, so it is not known whether it is in the mesh (%s)",
 					podName, tc.kind),
-				Details: "API server 10.0.0.1:443: it is; so",
+				Details: "API server 10.0.0.1:443: first line; second line",
 			}
 			if e == nil || *e != want {
 				t.Fatalf("ADD: %v\nwant %v", e, &want)
@@ -254,7 +254,7 @@ func TestUnreadableNamespace(t *testing.T) {
 	checkNoRules(t, ns)
 }
 
-// TestADDOfTheNodeAgentWithAWrongConfiguration checks that the node agent's pod starts with an
+// TestADDOfTheNodeAgentWithAWrongConfiguration checks that the node agent's pod starts despite an
 // invalid configuration, and that the log contains an error. Other pods do not start.
 func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	env := newTestEnv(t, "sidecar")
@@ -338,8 +338,8 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	c.checkNoRecord(t)
 }
 
-// TestLogLineOfAPodWithLongSettings checks that the log line about any pod is short enough for the
-// node agent's socket.
+// TestLogLineOfAPodWithLongSettings checks that even the log line about a pod whose settings are
+// all long and invalid fits into a request to the node agent.
 func TestLogLineOfAPodWithLongSettings(t *testing.T) {
 	env := newTestEnv(t, "annotations")
 	// Quotes have the longest encoding.

@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -108,7 +109,7 @@ func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
 // pod does not start, and the error contains the cause.
 func TestPodInAmbientModeFailsClosed(t *testing.T) {
 	for _, test := range []struct {
-		kind source.Kind
+		kind source.Kind // of the agent's error; empty if no agent listens
 		code uint
 	}{
 		{"", types.ErrTryAgainLater},
@@ -118,10 +119,11 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 		{agent.KindRules, plugin.CodeApply},
 		{agent.KindHost, plugin.CodeApply},
 	} {
-		t.Run(string(test.kind), func(t *testing.T) {
+		t.Run(cmp.Or(string(test.kind), "no agent"), func(t *testing.T) {
 			env, ns, c := newAmbientTestEnv(t)
 			want := "no agent listens"
-			if env.agent.enroll = nil; test.kind != "" {
+			env.agent.enroll = nil
+			if test.kind != "" {
 				want = "because of " + string(test.kind)
 				env.agent.enroll = func(source.Ref, []netip.Addr, int) (*agent.Enrollment, error) {
 					return nil, source.WithKind(test.kind, errors.New(want))

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// TestSeveralAttachments checks that a pod with several attachments has one set of rules, which
-// captures IPv6 if one of the attachments does, in any order, and that CHECK accepts each
-// attachment.
+// TestSeveralAttachments checks that a pod with several attachments has one set of rules, and that
+// CHECK accepts each attachment. The rules capture IPv6 if one of the attachments, in any order, has
+// only IPv6 addresses: an attachment that also has an IPv4 address does not capture IPv6.
 func TestSeveralAttachments(t *testing.T) {
 	const v4, v6 = `{"address":"10.244.1.5/24"}`, `{"address":"fd00::5/64"}`
 	for _, tc := range []struct {
@@ -145,8 +145,8 @@ func TestUnreadableRecordOfAnotherAttachment(t *testing.T) {
 	}
 }
 
-// TestSecondAttachmentThatIsNotRedirected checks that such an attachment does not affect the first
-// attachment.
+// TestSecondAttachmentThatIsNotRedirected checks that a second attachment that is not redirected
+// does not affect the first attachment.
 func TestSecondAttachmentThatIsNotRedirected(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	first := newCall(t, ns)

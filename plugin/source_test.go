@@ -50,7 +50,7 @@ func TestPodFromTheAPIServerIsReportedToTheAgent(t *testing.T) {
 	defer s.Close()
 	ref := source.Ref{Namespace: "default", Name: "web", UID: "a"}
 	if pod, err := s.Pod(t.Context(), ref); err != nil || pod.Metadata.UID != "a" {
-		t.Fatalf("Pod returns %+v, error %v", pod, err)
+		t.Fatalf("Pod returns %+v, error %v, want the pod with UID a", pod, err)
 	}
 	if r := <-requests; r.Verb != agent.GetPod {
 		t.Errorf("the first request has the verb %q, want %q", r.Verb, agent.GetPod)
@@ -59,6 +59,7 @@ func TestPodFromTheAPIServerIsReportedToTheAgent(t *testing.T) {
 	var pod struct{ Metadata struct{ UID string } }
 	err := json.Unmarshal(r.Pod, &pod)
 	if r.Verb != agent.NotifyPod || err != nil || pod.Metadata.UID != "a" {
-		t.Errorf("the second request has the verb %q and the pod %s", r.Verb, r.Pod)
+		t.Errorf("the second request has the verb %q and the pod %s, want %q and the pod with UID a",
+			r.Verb, r.Pod, agent.NotifyPod)
 	}
 }

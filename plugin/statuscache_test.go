@@ -94,7 +94,7 @@ func TestStatusCachesSuccess(t *testing.T) {
 }
 
 // TestStatusDuringAFailingADD checks that an ADD that fails during STATUS invalidates all results
-// that STATUS caches, also the results of checks that began before and end after ADD has failed.
+// that STATUS caches, including the results of checks that began before the failure and end after it.
 func TestStatusDuringAFailingADD(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")

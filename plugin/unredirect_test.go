@@ -121,8 +121,8 @@ func TestRepeatedADDFailsIfRulesCannotBeRemoved(t *testing.T) {
 }
 
 // TestCHECKOfAPodThatIsNotRedirected checks that CHECK reports rules in such a pod, except if its
-// own istio-init may have installed them. istio-init is unknown if the runtime's annotations
-// decide.
+// own istio-init may have installed them. If the annotations from the runtime or the namespace
+// suffice for the decision, CHECK does not know whether the pod has istio-init.
 func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 	const annotations = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`
 	injectedByHand := func(env *testEnv) {

@@ -54,8 +54,8 @@ func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 	}
 }
 
-// TestTruncatedFrames checks that the end of a connection within a frame differs from the end of a
-// connection without a frame, which is a test whether an agent listens.
+// TestTruncatedFrames checks that the error is io.ErrUnexpectedEOF if a connection ends within a
+// frame, and io.EOF if it ends without one: such a connection only tests whether an agent listens.
 func TestTruncatedFrames(t *testing.T) {
 	frame := agent.AppendFrame(nil, make([]byte, 50<<10))
 	for length, want := range map[int]error{
@@ -82,8 +82,8 @@ func TestTruncatedFrames(t *testing.T) {
 	}
 }
 
-// FuzzReadFrame reads arbitrary streams: the frame of the returned content is the beginning of the
-// stream, and the content is not longer than allowed.
+// FuzzReadFrame reads arbitrary streams: the stream begins with the frame of the returned content,
+// and the content is not longer than allowed.
 func FuzzReadFrame(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, locationJSON), 100)
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, 1<<20)

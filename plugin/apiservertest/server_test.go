@@ -161,8 +161,8 @@ func TestBehaviorsOfConnections(t *testing.T) {
 					answer.Body.Close()
 				}
 				if (err == nil) != row.isAnswered || s.Connections() != row.connections {
-					t.Errorf("%d connections, error %v, want %d, answered %v", s.Connections(), err,
-						row.connections, row.isAnswered)
+					t.Errorf("%d connections, error %v; want %d connections, and an answer: %t",
+						s.Connections(), err, row.connections, row.isAnswered)
 				}
 			})
 		})

@@ -33,7 +33,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// hostileValues contains values of an attacker's pod.
+// hostileValues are values that an attacker could write into a pod.
 var hostileValues = []string{
 	"", "*", "80,443", "10.0.0.0/8", "::/0", "eth0", "TPROXY", "true", "65536", "-1", "\x00",
 	"a\nb", "\x1b[31m", "日本",
@@ -75,7 +75,7 @@ func FuzzHostilePod(f *testing.F) {
 	for i, value := range hostileValues {
 		f.Add(uint8(i), value, hostileValues[(i*7+3)%len(hostileValues)], hostileValues[(i*5+1)%len(hostileValues)])
 	}
-	for key := range keys { // some values are valid, so that there are rules
+	for key := range keys { // each annotation accepts some of the values, so that rules are installed
 		for i, value := range hostileValues {
 			seeds = append(seeds, seed{uint8(key), value, hostileValues[(i+key)%len(hostileValues)]})
 		}

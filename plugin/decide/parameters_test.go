@@ -250,7 +250,7 @@ func TestFamilies(t *testing.T) {
 		{name: "IPv4 only", addresses: ipv4},
 		{name: "IPv6 only", addresses: addresses("fd00::5"), ipv6: true},
 		{
-			name:      "IPv4 excludes IPv6, also after it",
+			name:      "without dual stack, a later IPv4 address excludes IPv6",
 			addresses: addresses("fd00::5", "10.0.0.5"),
 			note:      "the pod's IPv6 is not captured: it has fd00::5 in addition to an IPv4 address, and ISTIO_DUAL_STACK is not set",
 		},
@@ -259,7 +259,7 @@ func TestFamilies(t *testing.T) {
 			addresses: addresses("fd00::5", "10.0.0.5"), dualStack: true, ipv6: true,
 		},
 		{
-			name:      "IPv4 excludes IPv6",
+			name:      "without dual stack, an earlier IPv4 address excludes IPv6",
 			addresses: addresses("10.0.0.5", "fd00::5", "fd00::6"),
 			note:      "the pod's IPv6 is not captured: it has fd00::5 in addition to an IPv4 address, and ISTIO_DUAL_STACK is not set",
 		},

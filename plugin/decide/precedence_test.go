@@ -508,7 +508,7 @@ func TestInitContainersBeforeTheProxy(t *testing.T) {
 		},
 		{"an init container with the proxy's user", []decide.Container{validation, asProxy}, ""},
 		{
-			"an init container with the proxy's name that ends",
+			"an init container with the proxy's name that is not a native sidecar",
 			[]decide.Container{validation, {Name: "istio-proxy"}, migrate},
 			`user: "migrate"`,
 		},

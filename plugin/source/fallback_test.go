@@ -106,7 +106,7 @@ func TestFallback(t *testing.T) {
 				"a", row.a, &requested,
 			}, fixedSource{"b", row.b, &requested}).Pod(t.Context(), web)
 			if pod != nil && pod.Metadata.UID != requested[len(requested)-1] {
-				t.Errorf("the pod is of source %s, want that of the last requested source of %q",
+				t.Errorf("the pod is from source %s, want it from the last of the requested sources %q",
 					pod.Metadata.UID, requested)
 			}
 			outcome{pod: pod, err: err}.check(t, row.kind, row.text)
@@ -121,7 +121,7 @@ func TestFallback(t *testing.T) {
 					err, namespaces, row.kind, row.requested)
 			}
 			if namespace != nil && namespace.Metadata.UID != namespaces[len(namespaces)-1] {
-				t.Errorf("the namespace is of source %s, want that of the last requested source of %q",
+				t.Errorf("the namespace is from source %s, want it from the last of the requested sources %q",
 					namespace.Metadata.UID, namespaces)
 			}
 			err = source.Fallback(fixedSource{
@@ -161,7 +161,7 @@ func TestFallbackStopsWhenTheContextIsCanceled(t *testing.T) {
 	}
 }
 
-func TestKinds(t *testing.T) {
+func TestKindIsFoundInAJoinedError(t *testing.T) {
 	kindChecks := map[source.Kind]func(error) bool{
 		source.NotFound: source.IsNotFound, source.Replaced: source.IsReplaced,
 		source.Unauthorized: source.IsRefused,

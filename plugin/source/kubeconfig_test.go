@@ -73,7 +73,7 @@ func (c kubeconfigCase) check(t *testing.T, server *apiservertest.Server, path s
 	}
 }
 
-func TestCluster(t *testing.T) {
+func TestFieldsOfTheKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	for _, row := range []kubeconfigCase{
 		{"token and authority are embedded", func(
@@ -158,7 +158,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-func TestKubeconfigText(t *testing.T) {
+func TestErrorsOfInvalidKubeconfigs(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"empty", "", "it has no current-context"},
 		{"no current context", "contexts: [{name: a}]", "it has no current-context"},

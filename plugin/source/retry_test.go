@@ -49,7 +49,7 @@ func TestBackoffGrowsAndIsRandom(t *testing.T) {
 	})
 }
 
-func TestConfiguredTimes(t *testing.T) {
+func TestConfiguredTimeoutsLimitTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := startInMemory(t)
 		server.Always(apiservertest.NoReply())

@@ -56,7 +56,7 @@ func TestPodIsRequested(t *testing.T) {
 	}
 }
 
-func TestAnswers(t *testing.T) {
+func TestErrorKindOfEachAnswer(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		answer []byte
