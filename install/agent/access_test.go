@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// TestKubeconfigPart checks that the kubeconfig gives access to pods as long as the API server
-// would answer requests with it, and that the part contains the reason otherwise.
+// TestKubeconfigPart checks that the readiness part of the kubeconfig is ready while the API server
+// would answer requests with it, and contains the reason otherwise.
 func TestKubeconfigPart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

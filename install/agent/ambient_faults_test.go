@@ -155,8 +155,8 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 	n.kill()
 }
 
-// TestAmbientModeSurvivesAStoppedAgent checks that no pod starts while the agent is stopped: ADD
-// waits, and fails if the agent is killed. Changes are repaired when the agent continues.
+// TestAmbientModeSurvivesAStoppedAgent checks that no pod starts while SIGSTOP suspends the agent:
+// ADD waits, and fails if the agent is killed. Changes are repaired when the agent continues.
 func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 	t.Parallel() // mostly waits
 	n := newAmbientNode(t)

@@ -205,7 +205,7 @@ func TestServedPodsOutlastAnOutage(t *testing.T) {
 }
 
 // TestRequestsArePermitted checks that the agent and the plugin send only requests that the chart's
-// roles permit, and that each permission is used, except those that are rarely needed.
+// roles permit, and that each permission is used, except the ones that are rarely needed.
 func TestRequestsArePermitted(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, c := range rbactest.Configurations() {

@@ -215,7 +215,8 @@ func TestKernelTester(t *testing.T) {
 	}
 }
 
-// TestUnwatchedNamespaces checks that a failed watch of namespaces is not reported as one of pods.
+// TestUnwatchedNamespaces checks that a failed watch of namespaces is not reported as a failed watch
+// of pods.
 func TestUnwatchedNamespaces(t *testing.T) {
 	core, recorded := observer.New(zap.WarnLevel)
 	a := &Agent{

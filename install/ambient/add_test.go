@@ -354,8 +354,8 @@ func TestAddWhileAnAnnotationIsRemoved(t *testing.T) {
 	env.wantKnown("web")
 }
 
-// wantKnown checks that the node knows a pod with rules, which the audit then receives, and removes
-// the pod when it is deleted.
+// wantKnown checks that the node returns the rules of the pod to the audit, and that the pod is
+// removed from ztunnel and the node's rules when it is deleted.
 func (env *testEnv) wantKnown(name string) {
 	env.t.Helper()
 	rulestest.Eventually(env.t, "the pod is reconciled", func() bool { return len(env.Pending()) == 0 })
@@ -370,7 +370,7 @@ func (env *testEnv) wantKnown(name string) {
 	})
 }
 
-// TestManyAdds starts as many pods at the same time as a large node has.
+// TestManyAdds adds as many pods concurrently as a large node has.
 func TestManyAdds(t *testing.T) {
 	env := newTestEnv(t)
 	env.options.AddTimeout = time.Minute // for the race detector
@@ -469,7 +469,8 @@ func TestAddWhileRulesOfOtherPodsAreRead(t *testing.T) {
 	lock.Release()
 	rulestest.Eventually(t, "the audits wait", func() bool { return reads.Load() >= 2 })
 	if _, err = env.add("web", netnstest.New(t)); err != nil || reads.Load() == audits {
-		t.Errorf("ADD while audits wait: error %v after %d reads, want none before the last read", err, reads.Load())
+		t.Errorf("ADD while audits wait: error %v after %d of %d reads, want no error before the last read", err,
+			reads.Load(), audits)
 	}
 	group.Wait()
 }

@@ -243,8 +243,8 @@ func (b *failingBackend) Apply(
 	return b.Backend.Apply(ns, rs, prev)
 }
 
-// failUpdate enrolls a pod, lets a change of its rules fail, and returns the namespace of the pod
-// and the event. It sets the backend that backend calls.
+// failUpdate enrolls a pod, makes a change of its rules fail, and returns the namespace of the pod
+// and the event. It puts backend in front of the environment's backend.
 func (env *testEnv) failUpdate(backend *failingBackend) (ns *netns.NS, event cluster.Event) {
 	t := env.t
 	t.Helper()

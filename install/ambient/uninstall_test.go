@@ -71,8 +71,8 @@ func TestAddFailsAfterUninstall(t *testing.T) {
 	env.Close()
 }
 
-// TestUninstallWaitsForAnADD checks that an ADD that ends during an uninstallation is no error: the
-// uninstallation waits for the ADD, and then removes the pod's rules.
+// TestUninstallWaitsForAnADD checks that an uninstallation waits for a running ADD, and returns no
+// error. The ADD fails, so that the runtime removes its sandbox, which still has rules.
 func TestUninstallWaitsForAnADD(t *testing.T) {
 	permitReply, isAdding := make(chan struct{}), make(chan struct{}, 1)
 	env := newTestEnv(t)

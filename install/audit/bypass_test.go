@@ -201,8 +201,8 @@ func TestWithoutComparisonsANewSandboxIsABypass(t *testing.T) {
 	}
 }
 
-// TestAPodInAmbientModeWithoutAnADDIsABypass checks that a running pod in ambient mode is a bypass
-// if the runtime has created its sandbox without the plugin although the chain was complete.
+// TestAPodInAmbientModeWithoutAnADDIsABypass checks that a running pod in ambient mode counts as a
+// bypass if the runtime has created its sandbox without the plugin although the chain was complete.
 func TestAPodInAmbientModeWithoutAnADDIsABypass(t *testing.T) {
 	for name, row := range map[string]struct {
 		created time.Duration // relative to the time when the chain became complete

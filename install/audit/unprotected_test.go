@@ -275,7 +275,7 @@ func TestPolicies(t *testing.T) {
 			if fails {
 				want = row.failed
 			}
-			t.Run(row.name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, the pod fails: %t", row.name, fails), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					web := meshPod("web")
 					var s *fakeNamespace
@@ -292,7 +292,7 @@ func TestPolicies(t *testing.T) {
 						got = inPlace + got
 					}
 					if got != want {
-						t.Errorf("the pod fails: %v; action %q, want %q", fails, got, want)
+						t.Errorf("action %q, want %q", got, want)
 					}
 				})
 			})

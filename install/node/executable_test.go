@@ -88,7 +88,7 @@ func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
 }
 
 // TestADirectoryWithoutTheOtherPlugins checks that the status says if the directory of executables
-// contains none of the other plugins in the chain, because the runtime may search another one.
+// contains none of the other plugins in the chain: the runtime may search another directory.
 func TestADirectoryWithoutTheOtherPlugins(t *testing.T) {
 	for name, row := range map[string]struct {
 		plugins []string

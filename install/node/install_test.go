@@ -251,7 +251,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
-		"runtimes do not use the list of a plain configuration with such a directory": {
+		"runtimes do not use the list of a plain configuration with an invalid file in its directory of plugins": {
 			before:  map[string]string{"10-a.conf": plainBridge, "lab/50-more.conf": "{"},
 			after:   map[string]string{"10-a.conflist": "bridge sluice-cni"},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,

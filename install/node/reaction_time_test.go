@@ -176,8 +176,8 @@ func TestAFailedWriteIsNotRepeatedAtOnce(t *testing.T) {
 				statuses := tn.runNode(n)
 				for range 3 {
 					s := <-statuses
-					if s.Installed() == (name != "the no-op executable") {
-						t.Errorf("installed %t, problems %v", s.Installed(), s.Problems)
+					if want := name == "the no-op executable"; s.Installed() != want {
+						t.Errorf("installed %t, want %t; problems %v", s.Installed(), want, s.Problems)
 					}
 					start := time.Now()
 					n.Wake()

@@ -105,9 +105,9 @@ func TestConnectionLimitOfAllAddresses(t *testing.T) {
 	}
 }
 
-// TestRates checks that an address may open twenty new connections per second, the node's four
-// times as many, and all others together a hundred. The first connection of each address in a
-// second is always accepted.
+// TestRates checks that an address may open 20 new connections per second, an address of the node
+// 80, and all addresses that are not the node's together 100. The first connection of each address
+// in a second is always accepted.
 func TestRates(t *testing.T) {
 	tl := newTestLimiter()
 	if n := len(tl.connect(times(50, "10.1.0.7")...)); n != 20 {

@@ -30,12 +30,12 @@ func TestDecodeList(t *testing.T) {
 			"an object or a field is larger than 16 MiB",
 		},
 		{
-			"an item after which the next byte is not read",
+			"an item of exactly 16 MiB, after which no byte can be read",
 			`{"items":[{"spec":"` + strings.Repeat("x", maxListedBytes-len(`{"spec":""}`)) + `"},{}]}`,
 			"an object or a field is larger than 16 MiB",
 		},
 		{
-			"a field after which the next byte is not read",
+			"a field of exactly 16 MiB, after which no byte can be read",
 			`{"x":{"y":"` + strings.Repeat("x", maxListedBytes-len(`:{"y":""}`)) + `"},"items":[]}`,
 			"an object or a field is larger than 16 MiB",
 		},

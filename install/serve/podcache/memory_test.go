@@ -80,7 +80,7 @@ func listLargePods(t *testing.T, o apiclient.Options) {
 		t.Fatal(err)
 	}
 	defer run(t, cache)()
-	rulestest.Eventually(t, "a synced cache", cache.Synced)
+	rulestest.Eventually(t, "the cache is synced", cache.Synced)
 	used := budgettest.MaxResident(t) - before
 	t.Logf("%d pods, %d MiB", len(cache.Pods()), used>>20)
 	if n := len(cache.Pods()); n != largePods || used > maxListMemory {
