@@ -39,7 +39,7 @@ func TestModelAgreesWithKernel(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
 					s := drawnScenario{
 						redirect:    drawRedirect(t, mode),
-						transparent: rapid.IntRange(0, 9).Draw(t, "opaque") < 9,
+						transparent: rapid.IntRange(0, 9).Draw(t, "transparent unless 9") < 9,
 					}
 					s.calls = rapid.SliceOfN(anyCall(s.redirect), minCalls,
 						maxCalls).Draw(t, "calls")

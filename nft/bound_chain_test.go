@@ -12,7 +12,7 @@ import (
 )
 
 // TestBoundChainsAreRemoved checks the removal of chains that the kernel deletes with the rule that
-// jumps to them. It rejects a message that deletes such a chain.
+// jumps to them. The kernel rejects a message that deletes such a chain.
 func TestBoundChainsAreRemoved(t *testing.T) {
 	ns := netnstest.New(t)
 	desired := example("sidecar-ipv4")

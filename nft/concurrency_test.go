@@ -71,8 +71,8 @@ func TestTwoProcessesInstallConcurrently(t *testing.T) {
 	}
 	t.Log(outcomes)
 	if outcomes[string(Created)] == 0 || checked == 0 {
-		t.Errorf("outcomes %v, %d rulesets were checked; want at least one %q, and at least one", outcomes,
-			checked, Created)
+		t.Errorf("outcomes %v, %d rulesets were checked; want at least one outcome %q and one checked ruleset",
+			outcomes, checked, Created)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // TestRulesOfProgramsAreDecided checks that no packet is undecided for rules that programs have
-// added to nftables. An unknown expression must not affect the comparison of the rules with
-// themselves, or with the same rules after a chain that drops a port.
+// added to nftables. An unknown expression must not affect the comparison of these rules with
+// themselves, or with the same rules and an additional chain that drops packets to one port first.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
 		t.Run(filepath.Base(file), func(t *testing.T) {

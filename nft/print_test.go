@@ -61,7 +61,7 @@ func TestNftCommandLoadsTheTextOfARuleset(t *testing.T) {
 		}
 		got.Routing = want.Routing
 		if diffs := rules.Compare(joinRanges(want), joinRanges(got)); len(diffs) > 0 {
-			rt.Fatalf("differences:\n%s\nof the loaded ruleset from\n%s", listing(diffs), want)
+			rt.Fatalf("the loaded ruleset differs:\n%s\nwant\n%s", listing(diffs), want)
 		}
 	})
 }

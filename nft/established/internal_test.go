@@ -99,10 +99,10 @@ func TestUDPConnectionsHaveNoSockets(t *testing.T) {
 	table.add(s)
 	at := tuple{rules.TCP, pair{s.Local, s.Peer}}
 	if table.socket(at) == nil {
-		t.Errorf("%s: no socket", at)
+		t.Errorf("%s: no socket is found, want the TCP socket", at)
 	}
 	if at.protocol = rules.UDP; table.socket(at) != nil {
-		t.Errorf("%s: a TCP socket", at)
+		t.Errorf("%s: the TCP socket is found, want none", at)
 	}
 }
 
@@ -128,7 +128,8 @@ func TestGroupsAreFoundAmongManyFiles(t *testing.T) {
 		}
 	}
 	if g.recordSockets(dir); !maps.Equal(g.gids, want) {
-		t.Errorf("the groups of %d sockets, want the groups of the %d wanted sockets", len(g.gids), len(want))
+		t.Errorf("the groups of %d sockets are kept, want only the groups of the %d wanted sockets", len(g.gids),
+			len(want))
 	}
 }
 
@@ -138,7 +139,8 @@ func TestCachesAreBounded(t *testing.T) {
 	for i := range 3 * maxCached {
 		cache(results, i, -i)
 		if got, ok := results[i]; got != -i || !ok || len(results) > maxCached {
-			t.Fatalf("result %d of %d, found %t, among %d results", got, i, ok, len(results))
+			t.Fatalf("the result for %d is %d, cached: %t, among %d results; want %d among at most %d", i, got,
+				ok, len(results), -i, maxCached)
 		}
 	}
 }

@@ -85,8 +85,8 @@ type chain struct {
 	rules []string
 }
 
-func pre(list ...string) chain { return chain{"PREROUTING", list} }
-func out(list ...string) chain { return chain{"OUTPUT", list} }
+func prerouting(list ...string) chain { return chain{"PREROUTING", list} }
+func output(list ...string) chain     { return chain{"OUTPUT", list} }
 
 func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 	const inbound, outbound = "+tcp jump ISTIO_INBOUND", "+jump ISTIO_OUTPUT"
@@ -97,104 +97,104 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 		chains []chain
 	}{
 		{"no rule is Istio's if Istio's chains are missing", "nat", []chain{
-			pre("in eth1 return"), out("out eth1 return"), {"MINE", nil},
+			prerouting("in eth1 return"), output("out eth1 return"), {"MINE", nil},
 		}},
 		{
 			"an excluded interface", "nat",
-			[]chain{istioChain, pre("+in eth1 return", inbound), out("+out eth1 return", outbound)},
+			[]chain{istioChain, prerouting("+in eth1 return", inbound), output("+out eth1 return", outbound)},
 		},
 		{"several excluded interfaces after foreign rules of the same form", "nat", []chain{
-			istioChain, pre("in eth1 return", "+in eth2 return", "+in eth3 return", inbound),
-			out("out eth9 return", "+out eth2 return", "+out eth3 return", outbound),
+			istioChain, prerouting("in eth1 return", "+in eth2 return", "+in eth3 return", inbound),
+			output("out eth9 return", "+out eth2 return", "+out eth3 return", outbound),
 		}},
 		{"pairs in different orders", "nat", []chain{
-			istioChain, pre("in eth1 return", "in eth2 return", inbound),
-			out("out eth2 return", "out eth1 return", outbound),
+			istioChain, prerouting("in eth1 return", "in eth2 return", inbound),
+			output("out eth2 return", "out eth1 return", outbound),
 		}},
 		{"only one of two pairs directly precedes Istio's rules", "nat", []chain{
-			istioChain, pre("in eth2 return", "+in eth1 return", inbound),
-			out("out eth2 return", "tcp drop", "+out eth1 return", outbound),
+			istioChain, prerouting("in eth2 return", "+in eth1 return", inbound),
+			output("out eth2 return", "tcp drop", "+out eth1 return", outbound),
 		}},
 		{
 			"a RETURN without a counterpart in OUTPUT", "nat",
-			[]chain{istioChain, pre("in eth1 return", inbound), out(outbound)},
+			[]chain{istioChain, prerouting("in eth1 return", inbound), output(outbound)},
 		},
 		{"a RETURN whose counterpart does not precede Istio's rules", "nat", []chain{
-			istioChain, pre("in eth1 return", inbound),
-			out("out eth1 return", "tcp drop", outbound),
+			istioChain, prerouting("in eth1 return", inbound),
+			output("out eth1 return", "tcp drop", outbound),
 		}},
 		{"a pair followed by a foreign rule", "nat", []chain{
-			istioChain, pre("in eth1 return", "tcp drop", inbound),
-			out("out eth1 return", outbound),
+			istioChain, prerouting("in eth1 return", "tcp drop", inbound),
+			output("out eth1 return", outbound),
 		}},
 		{
 			"a pair after Istio's rules", "nat",
-			[]chain{istioChain, pre(inbound, "in eth1 return"), out(outbound, "out eth1 return")},
+			[]chain{istioChain, prerouting(inbound, "in eth1 return"), output(outbound, "out eth1 return")},
 		},
 		{
 			"a pair with other matches", "nat",
 			[]chain{
-				istioChain, pre("in eth1 tcp return", inbound),
-				out("out eth1 tcp return", outbound),
+				istioChain, prerouting("in eth1 tcp return", inbound),
+				output("out eth1 tcp return", outbound),
 			},
 		},
 		{
 			"a pair of DROP rules", "nat",
-			[]chain{istioChain, pre("in eth1 drop", inbound), out("out eth1 drop", outbound)},
+			[]chain{istioChain, prerouting("in eth1 drop", inbound), output("out eth1 drop", outbound)},
 		},
 		{
 			"a negated pair", "nat",
 			[]chain{
-				istioChain, pre("not in eth1 return", inbound),
-				out("not out eth1 return", outbound),
+				istioChain, prerouting("not in eth1 return", inbound),
+				output("not out eth1 return", outbound),
 			},
 		},
 		{
 			"a pair with a comment", "nat",
 			[]chain{
-				istioChain, pre("in eth1 comment return", inbound),
-				out("out eth1 comment return", outbound),
+				istioChain, prerouting("in eth1 comment return", inbound),
+				output("out eth1 comment return", outbound),
 			},
 		},
 		{"a pair without the counter of iptables", "nat", []chain{
-			istioChain, pre("in eth1 uncounted return", inbound),
-			out("out eth1 uncounted return", outbound),
+			istioChain, prerouting("in eth1 uncounted return", inbound),
+			output("out eth1 uncounted return", outbound),
 		}},
 		{"in TPROXY mode nat PREROUTING has only rules for excluded interfaces", "nat", []chain{
 			istioChain,
-			pre("in eth7 return", "+in eth1 return", "+in eth2 return", "in eth8 return"),
-			out("out eth7 return", "tcp drop", "+out eth1 return", "+out eth2 return", outbound),
+			prerouting("in eth7 return", "+in eth1 return", "+in eth2 return", "in eth8 return"),
+			output("out eth7 return", "tcp drop", "+out eth1 return", "+out eth2 return", outbound),
 		}},
 		{"the later of two equal rules is Istio's", "nat", []chain{
-			istioChain, pre("in eth1 return", "tcp drop", "+in eth1 return", "tcp drop"),
-			out("+out eth1 return", outbound),
+			istioChain, prerouting("in eth1 return", "tcp drop", "+in eth1 return", "tcp drop"),
+			output("+out eth1 return", outbound),
 		}},
 		{"a pair in table filter", "filter", []chain{
-			istioChain, pre("in eth1 return", inbound), out("out eth1 return", outbound),
+			istioChain, prerouting("in eth1 return", inbound), output("out eth1 return", outbound),
 		}},
 		{"rerouted interfaces", "nat", []chain{
 			istioChain,
-			pre("in eth7 return", "+in vm2 dst 10.0.0.0/8 jump ISTIO_REDIRECT",
+			prerouting("in eth7 return", "+in vm2 dst 10.0.0.0/8 jump ISTIO_REDIRECT",
 				"+in vm1 dst 10.0.0.0/8 jump ISTIO_REDIRECT",
-				"+in vm2 return", "+in vm1 return", "in eth8 return", inbound), out(outbound),
+				"+in vm2 return", "+in vm1 return", "in eth8 return", inbound), output(outbound),
 		}},
 		{"a rerouted interface that is excluded too", "nat", []chain{
 			istioChain,
-			pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "+in vm1 return", inbound),
-			out("+out vm1 return", outbound),
+			prerouting("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "+in vm1 return", inbound),
+			output("+out vm1 return", outbound),
 		}},
 		{"a rerouted interface with an additional foreign RETURN", "nat", []chain{
 			istioChain,
-			pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "in vm1 return", inbound),
-			out(outbound),
+			prerouting("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "in vm1 return", inbound),
+			output(outbound),
 		}},
 		{"a RETURN after an inserted foreign rule", "nat", []chain{
-			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "tcp drop", "in vm1 return", inbound),
-			out(outbound),
+			istioChain, prerouting("+in vm1 jump ISTIO_REDIRECT", "tcp drop", "in vm1 return", inbound),
+			output(outbound),
 		}},
 		{
 			"a rerouted interface without captured addresses", "nat",
-			[]chain{istioChain, pre("in vm1 return", inbound), out(outbound)},
+			[]chain{istioChain, prerouting("in vm1 return", inbound), output(outbound)},
 		},
 		{"jumps from foreign chains", "nat", []chain{
 			istioChain,
@@ -207,9 +207,9 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 		}},
 		{"marks", "mangle", []chain{
 			{"ISTIO_INBOUND", []string{"tcp mark 1337 return"}},
-			pre("+in eth1 return", inbound, "+tcp mark 1337 save", "mark 1337 save",
+			prerouting("+in eth1 return", inbound, "+tcp mark 1337 save", "mark 1337 save",
 				"tcp mark 1338 save", "tcp mark 1337 return"),
-			out("+out eth1 return", "+out lo tcp mark 1337 return", "out eth0 tcp mark 1337 return",
+			output("+out eth1 return", "+out lo tcp mark 1337 return", "out eth0 tcp mark 1337 return",
 				"+out lo not dst 127.0.0.1/32 tcp uid 1337 set 1338",
 				"+out lo not dst 127.0.0.0/8 tcp uid 7 set 1338",
 				"+out lo not dst ::1/128 tcp uid 7 set 1338",
@@ -220,17 +220,17 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 			{"MINE", []string{"tcp mark 1337 save"}},
 		}},
 		{"without the inbound chain the mark is the default", "mangle", []chain{
-			istioChain, pre("+tcp mark 1337 save", "tcp mark 100 save"),
-			out("+out lo tcp mark 1337 return"),
+			istioChain, prerouting("+tcp mark 1337 save", "tcp mark 100 save"),
+			output("+out lo tcp mark 1337 return"),
 		}},
 		{"the inbound chain determines the mark", "mangle", []chain{
 			{"ISTIO_INBOUND", []string{"tcp mark 100 return"}},
-			pre("tcp mark 1337 save", "+tcp mark 100 save"), out("+out lo tcp mark 100 return"),
+			prerouting("tcp mark 1337 save", "+tcp mark 100 save"), output("+out lo tcp mark 100 return"),
 		}},
 		{"in REDIRECT mode mangle has no rules for excluded interfaces", "mangle", []chain{
 			{"ISTIO_DROP", []string{"drop"}},
-			pre("in eth1 return", "+jump ISTIO_DROP"),
-			out("out eth1 return"),
+			prerouting("in eth1 return", "+jump ISTIO_DROP"),
+			output("out eth1 return"),
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -48,8 +48,8 @@ func TestIDMapTranslatesMappedIDs(t *testing.T) {
 	}
 }
 
-// TestMapsAreUnknownIfTheOwnerCannotBeRead covers an error other than that the kernel does not
-// report the owner: the namespace is closed.
+// TestMapsAreUnknownIfTheOwnerCannotBeRead covers a closed namespace. MapsOf translates each id to
+// itself only if the kernel does not report owners.
 func TestMapsAreUnknownIfTheOwnerCannotBeRead(t *testing.T) {
 	ns, err := netns.Open("/proc/thread-self/ns/net")
 	if err != nil {

@@ -74,7 +74,8 @@ func TestRouteWithOtherAttributesIsForeign(t *testing.T) {
 	}
 }
 
-// TestUndeliveredLoopback adds routes to loopback addresses.
+// TestUndeliveredLoopback adds routes to loopback addresses. UndeliveredLoopback must return a route
+// only if packets that it selects are not delivered locally.
 func TestUndeliveredLoopback(t *testing.T) {
 	const via4, via6 = "via 10.244.1.1 dev eth0", "via fd02::1 dev eth0"
 	for _, row := range []struct {
@@ -161,7 +162,8 @@ func addEth0WithAddresses(t *testing.T, n *netns.NS) {
 		"-4 route add default via 10.244.1.1")
 }
 
-// TestEncapsulatingRoutes adds routes with encapsulations.
+// TestEncapsulatingRoutes adds routes with encapsulations. Only those over lo and decapsulations
+// must be returned.
 func TestEncapsulatingRoutes(t *testing.T) {
 	const seg6 = " encap seg6 mode encap segs fd02::1 dev lo"
 	for _, row := range []struct {
