@@ -758,8 +758,7 @@ func TestTraceOverLoopback(t *testing.T) {
 	}
 }
 
-// TestDelivery verifies what is known about the delivery of packets that tproxy assigned to a
-// listener.
+// TestDelivery verifies for which packets that tproxy assigned to a listener the delivery is known.
 func TestDelivery(t *testing.T) {
 	compiled := compile(t, typical(tproxyMode, ipv6))
 	others := compiled

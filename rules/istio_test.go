@@ -48,8 +48,8 @@ func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	}
 }
 
-// TestStrictRulesTreatRandomPacketsAsIstiosDo compares packets with random values and with values
-// in the rules, unlike TestStrictRulesTreatEveryPacketAsIstiosDo.
+// TestStrictRulesTreatRandomPacketsAsIstiosDo compares packets with random values, which
+// TestStrictRulesTreatEveryPacketAsIstiosDo does not, and packets with values of the rules.
 func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" {

@@ -267,7 +267,7 @@ func TestLongRulesCountAsSeveralSteps(t *testing.T) {
 	pass := Explain(&rs, p).Passes[0]
 	// Each rule counts as one step, and as 100 more for its 64*100 ranges.
 	if want := MaxSteps/101 + 1; len(pass.Steps) != want || !pass.Truncated {
-		t.Errorf("%d steps, more %t, want %d, more true", len(pass.Steps), pass.Truncated, want)
+		t.Errorf("%d steps, truncated %t, want %d, truncated true", len(pass.Steps), pass.Truncated, want)
 	}
 }
 

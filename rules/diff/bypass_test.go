@@ -284,7 +284,7 @@ func TestBypassByAnotherDestination(t *testing.T) {
 	afterNATIn := func(list ...rules.Rule) rules.Chain {
 		return base(rules.NAT, rules.Prerouting, -90, list...)
 	}
-	const own = "10.244.1.5/32" // see checkBypass
+	const hostAddress = "10.244.1.5/32" // see checkBypass
 	for _, row := range []struct {
 		name            string
 		own             rules.Ruleset
@@ -293,7 +293,7 @@ func TestBypassByAnotherDestination(t *testing.T) {
 	}{
 		{
 			name: "from the host to another host", own: outbound,
-			others: natOut(when(dnat("192.0.2.1", 0), tcp, to(own))), want: "dnat ip to 192.0.2.1",
+			others: natOut(when(dnat("192.0.2.1", 0), tcp, to(hostAddress))), want: "dnat ip to 192.0.2.1",
 		},
 		{
 			name: "from a loopback address to another host", own: outbound,
@@ -303,7 +303,7 @@ func TestBypassByAnotherDestination(t *testing.T) {
 			name: "from the host to a range of hosts", own: outbound,
 			others: natOut(when(rules.DNATTo{
 				Addr: netip.MustParseAddr("192.0.2.1"), LastAddr: netip.MustParseAddr("192.0.2.9"),
-			}, tcp, to(own))),
+			}, tcp, to(hostAddress))),
 			want: "dnat ip to 192.0.2.1-192.0.2.9",
 		},
 		{
@@ -312,7 +312,7 @@ func TestBypassByAnotherDestination(t *testing.T) {
 		},
 		{
 			name: "from the host to another port of itself", own: outbound,
-			others: natOut(when(redirect(81), tcp, to(own))),
+			others: natOut(when(redirect(81), tcp, to(hostAddress))),
 		},
 		{
 			name: "from another address that is not sent over lo", own: outbound,
@@ -328,11 +328,11 @@ func TestBypassByAnotherDestination(t *testing.T) {
 		},
 		{
 			name: "packets of another protocol", own: outbound,
-			others: natOut(when(dnat("192.0.2.1", 0), protocol(rules.UDP), to(own))),
+			others: natOut(when(dnat("192.0.2.1", 0), protocol(rules.UDP), to(hostAddress))),
 		},
 		{
 			name: "an unknown expression for first packets", own: outbound,
-			others:    base(rules.Route, rules.Output, 0, when(anything, tcp, to(own))),
+			others:    base(rules.Route, rules.Output, 0, when(anything, tcp, to(hostAddress))),
 			undecided: "anything",
 		},
 		{
@@ -342,7 +342,7 @@ func TestBypassByAnotherDestination(t *testing.T) {
 		},
 		{
 			name: "an unknown expression for later packets", own: outbound,
-			others: base(rules.Route, rules.Output, 0, when(anything, tcp, to(own),
+			others: base(rules.Route, rules.Output, 0, when(anything, tcp, to(hostAddress),
 				rules.MatchState{States: rules.States(rules.Established)})),
 		},
 		{
@@ -382,7 +382,7 @@ func TestBypassAfterMasquerade(t *testing.T) {
 	post := base(rules.NAT, rules.Postrouting, 100, when(rules.Unknown{
 		Text: "masquerade", Effect: rules.TranslatesSource,
 	}, rules.MatchAddr{Side: rules.Source, Ranges: to("172.17.0.0/16").Ranges}))
-	toOneAddress := base(rules.NAT, rules.Postrouting, 100, when(rules.Unknown{
+	toAddressRange := base(rules.NAT, rules.Postrouting, 100, when(rules.Unknown{
 		Text: "snat to 10.0.0.1-10.0.0.9", Effect: rules.TranslatesSource,
 	}, rules.MatchAddr{Side: rules.Source, Ranges: to("172.17.0.0/16").Ranges}))
 	for _, row := range []struct {
@@ -394,7 +394,7 @@ func TestBypassAfterMasquerade(t *testing.T) {
 		{"the host does not have the address", post, []string{ownAddress}, false},
 		{"the host has both addresses", post, []string{ownAddress, other}, true},
 		{"the addresses are unknown", post, nil, true},
-		{"another translation", toOneAddress, []string{ownAddress}, true},
+		{"another translation", toAddressRange, []string{ownAddress}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var o diff.Options
@@ -413,8 +413,8 @@ func TestBypassAfterMasquerade(t *testing.T) {
 // TestBypassOfUnmarkedPackets combines rules for marks with rulesets for received packets, which
 // have no mark, and for new connections, which have no connection mark.
 func TestBypassOfUnmarkedPackets(t *testing.T) {
-	const own = 0x539
-	returnsOwn, captures := when(rules.Return, marked(own, everyBit)), when(rules.TProxyDrop{Port: 15006}, tcp)
+	const ownMark = 0x539
+	returnsOwn, captures := when(rules.Return, marked(ownMark, everyBit)), when(rules.TProxyDrop{Port: 15006}, tcp)
 	onLoopback := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
 	tproxy := ruleset(mangleIn(when(rules.Return, onLoopback), returnsOwn, captures))
 	tproxyOnLoopback := ruleset(mangleIn(returnsOwn, captures))
@@ -443,11 +443,11 @@ func TestBypassOfUnmarkedPackets(t *testing.T) {
 		{
 			name: "a received mark is compared", own: tproxy,
 			others: before(rules.Prerouting, when(rules.Notrack{}, marked(7, everyBit)),
-				when(setMark(own, everyBit), marked(7, everyBit))),
+				when(setMark(ownMark, everyBit), marked(7, everyBit))),
 		},
 		{
 			name: "the mark of received packets is set", own: tproxy,
-			others: before(rules.Prerouting, when(setMark(own, everyBit), toPort(80))), want: "mark 0x539 return",
+			others: before(rules.Prerouting, when(setMark(ownMark, everyBit), toPort(80))), want: "mark 0x539 return",
 		},
 		{
 			name: "the mark of a sent packet is compared", own: outbound,
@@ -469,7 +469,7 @@ func TestBypassOfUnmarkedPackets(t *testing.T) {
 		},
 		{
 			name: "the connection mark of established packets", own: tproxy,
-			others: before(rules.Prerouting, when(setMark(own, everyBit), tcp, connection, established)),
+			others: before(rules.Prerouting, when(setMark(ownMark, everyBit), tcp, connection, established)),
 			want:   "mark 0x539 return",
 		},
 	} {

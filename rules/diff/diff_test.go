@@ -352,7 +352,7 @@ func TestWitnessesAreTypicalPackets(t *testing.T) {
 			"in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0 state established",
 		},
 		{
-			// The kernel delivers a packet to the address of the interface alike.
+			// The redirection does not change a packet to the interface's own address.
 			ruleset(natIn(when(redirect(8080), tcp, toPort(8080)))),
 			"in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0 in-address 10.244.1.6",
 		},

@@ -28,7 +28,7 @@ func TestEachFactIsDocumented(t *testing.T) {
 	for line := range strings.Lines(rows) {
 		fact := row.FindStringSubmatch(line)
 		if fact == nil {
-			t.Errorf("the row %q of FACTS.md is not: | name | fact | kernel functions in path |", line)
+			t.Errorf("row %q of FACTS.md, want | name | fact | kernel functions in path |", line)
 			continue
 		}
 		name := fact[1]

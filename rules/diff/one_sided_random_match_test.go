@@ -44,7 +44,8 @@ func TestRandomMatchesOfRulesWithUnknownParts(t *testing.T) {
 	} {
 		r := decide(tc.left, tc.right)
 		if got := r.StrictVerdict(); got != tc.want {
-			t.Errorf("%s: verdict %s, want %s: %v %v", tc.name, got, tc.want, classes(r), r.Undecided)
+			t.Errorf("%s: verdict %s, want %s: classes %v, undecided %v", tc.name, got, tc.want,
+				classes(r), r.Undecided)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"fmt"
 	"reflect"
 	"testing"
 
@@ -76,7 +75,7 @@ func TestDigestsOfMatches(t *testing.T) {
 			}
 			m := changed.Interface().(rules.Match)
 			if digest(m) == original {
-				t.Errorf("%s: the digest does not depend on %s", fmt.Sprintf("%#v", tc.match), name)
+				t.Errorf("%#v: the digest does not depend on %s", tc.match, name)
 			}
 		}
 	}

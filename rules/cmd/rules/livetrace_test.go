@@ -352,8 +352,9 @@ func TestTraceOfLegacyRules(t *testing.T) {
 	}
 }
 
-// TestTraceNoticesChangedRules changes rules during a trace, also in iptables-legacy, whose changes
-// the kernel does not report. The trace prints the rule that decided, and reports no difference.
+// TestTraceNoticesChangedRules changes rules during a trace, including rules of iptables-legacy,
+// whose changes the kernel does not report. The trace prints the rule that decided, and reports no
+// difference.
 func TestTraceNoticesChangedRules(t *testing.T) {
 	for _, backend := range []string{"iptables-legacy", "iptables-nft"} {
 		t.Run(backend, func(t *testing.T) {
