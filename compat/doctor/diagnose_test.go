@@ -265,6 +265,10 @@ func TestDiagnose(t *testing.T) {
 		"the agent reports IPv6 that is not captured": {redirect, v4, func(f *Facts) {
 			f.IPv6Bypass = "IPv6 traffic of fd00::5 bypasses the proxy"
 		}, Problem, "IPv6 is not captured: IPv6 traffic of fd00::5 bypasses the proxy", Degraded},
+		"the agent does not know whether IPv6 bypasses the proxy": {redirect, v4, func(f *Facts) {
+			f.IPv6Unknown = "the pod's addresses cannot be read: too many open files"
+		}, Warning, "it is unknown whether IPv6 traffic bypasses the proxy: the pod's addresses cannot " +
+			"be read: too many open files", Works},
 		"IPv6 disabled": {
 			redirect, nil, setting("net.ipv6.conf.lo.disable_ipv6", "1"), Problem,
 			"IPv6 is disabled for lo", Degraded,

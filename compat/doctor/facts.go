@@ -46,6 +46,8 @@ type Facts struct {
 	// IPv6Bypass is the text of the node agent about IPv6 traffic that bypasses the proxy because
 	// the pod's addresses have changed; empty if there is none.
 	IPv6Bypass string
+	// IPv6Unknown is the reason why the node agent cannot decide whether there is such traffic.
+	IPv6Unknown string
 
 	// Tables are all tables of nf_tables, the newest first. The kernel runs chains with equal
 	// priority in this order.

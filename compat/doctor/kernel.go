@@ -161,6 +161,9 @@ func (d *diagnosis) checkIPv6() {
 	case d.IPv6Bypass != "":
 		d.add("interfaces", Problem, "IPv6 is not captured: "+d.IPv6Bypass, "create the pod again")
 		return
+	case d.IPv6Unknown != "":
+		d.add("interfaces", Warning,
+			"it is unknown whether IPv6 traffic bypasses the proxy: "+d.IPv6Unknown, "")
 	}
 	for _, i := range d.Interfaces {
 		for _, a := range i.Addrs {

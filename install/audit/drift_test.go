@@ -374,6 +374,48 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 	}
 }
 
+// TestLocationWithUnknownIPv6 checks that the location of a pod whose rules do not capture IPv6 says
+// why it is unknown whether IPv6 traffic bypasses the proxy, instead of saying that none does.
+func TestLocationWithUnknownIPv6(t *testing.T) {
+	refused := errors.New("operation not permitted")
+	addIPv6 := func(env *testEnv, s *fakeNamespace) {
+		env.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
+	}
+	for name, row := range map[string]struct {
+		prepare func(*testEnv, *fakeNamespace)
+		want    string
+	}{
+		"the namespace cannot be opened": {func(env *testEnv, _ *fakeNamespace) {
+			env.set(func() { env.openErr = refused })
+		}, "the pod's addresses cannot be read: operation not permitted"},
+		"the addresses cannot be read": {func(env *testEnv, s *fakeNamespace) {
+			env.set(func() { s.addressesErr = refused })
+		}, "the pod's addresses cannot be read: operation not permitted"},
+		"the pod is orphaned": {func(env *testEnv, s *fakeNamespace) {
+			env.forceDelete(meshPod("web"))
+			addIPv6(env, s)
+		}, "whether the rules should capture IPv6 traffic of fd00::7 is unknown, because the API server " +
+			"no longer has the pod"},
+		"the pod is orphaned and has no IPv6 address": {func(env *testEnv, _ *fakeNamespace) {
+			env.forceDelete(meshPod("web"))
+		}, ""},
+		"the pod's addresses require no IPv6": {addIPv6, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
+				row.prepare(env, s)
+				settle()
+				l, err := env.Locate(t.Context(), "shop", "web")
+				if err != nil || l.IPv6Unknown != row.want || l.IPv6Bypass != "" {
+					t.Errorf("location %+v, error %v; want IPv6Unknown %q, no IPv6Bypass", l, err, row.want)
+				}
+			})
+		})
+	}
+}
+
 // TestADecisionOverBudgetIsMadeAgain checks that a decision that exceeded its budget is repeated
 // soon, with a larger budget. An event reports it only if the repeated decision exceeds its budget
 // too.

@@ -160,9 +160,8 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 	if r.ipv6.version != r.version || !slices.Equal(r.ipv6.addresses, addresses) {
 		if r.orphaned {
 			r.state = Unknown
-			r.recordEvent(reasonUnknown, fmt.Sprintf("%s, but they do not capture IPv6, and whether they "+
-				"should capture IPv6 traffic of %s is unknown, because the API server no longer has the pod",
-				situation, address))
+			r.recordEvent(reasonUnknown, situation+", but they do not capture IPv6, and "+
+				orphanIPv6Text(address))
 			return
 		}
 		object, err := r.fetchPod(ctx, r.item)
@@ -208,23 +207,44 @@ func (d desiredState) ipv6BypassText(address netip.Addr) string {
 }
 
 // ipv6Bypass returns the text for a pod whose IPv6 traffic bypasses the proxy as inspectIPv6
-// reports it. The text is empty for other pods, and if the pod's addresses cannot be read, which
-// also prevents the caller from reading the pod's rules.
-func (a *Auditor) ipv6Bypass(pod *decide.Pod, d desiredState, sb sandbox.Sandbox) string {
+// reports it. If this cannot be decided, it returns the reason instead. pod is nil if the API server
+// no longer has the pod. Both texts are empty for other pods.
+func (a *Auditor) ipv6Bypass(
+	pod *decide.Pod, d desiredState, sb sandbox.Sandbox,
+) (bypass, unknown string) {
 	if d.redirect == nil || d.redirect.IPv6 {
-		return ""
+		return "", ""
 	}
+	addresses, err := a.addressesIn(sb)
+	if err != nil {
+		return "", "the pod's addresses cannot be read: " + err.Error()
+	}
+	address, ok := d.uncapturedIPv6(decide.GlobalAddresses(addresses))
+	switch {
+	case !ok:
+		return "", ""
+	case pod == nil:
+		return "", orphanIPv6Text(address)
+	case a.capturesIPv6(pod, decide.GlobalAddresses(addresses)):
+		return d.ipv6BypassText(address), ""
+	}
+	return "", ""
+}
+
+// addressesIn returns the addresses in the network namespace of a sandbox.
+func (a *Auditor) addressesIn(sb sandbox.Sandbox) ([]netip.Addr, error) {
 	ns, err := a.Open(sb)
 	if err != nil {
-		return ""
+		return nil, err
 	}
 	defer func() { _ = ns.Close() }()
-	addresses, _ := ns.Addresses()
-	addresses = decide.GlobalAddresses(addresses)
-	if address, ok := d.uncapturedIPv6(addresses); ok && a.capturesIPv6(pod, addresses) {
-		return d.ipv6BypassText(address)
-	}
-	return ""
+	return ns.Addresses()
+}
+
+// orphanIPv6Text says why it is unknown whether IPv6 traffic of an orphaned pod bypasses the proxy.
+func orphanIPv6Text(address netip.Addr) string {
+	return fmt.Sprintf("whether the rules should capture IPv6 traffic of %s is unknown, because the "+
+		"API server no longer has the pod", address)
 }
 
 // An ipv6Decision records whether ADD would capture the IPv6 traffic of a pod with the addresses.

@@ -46,7 +46,7 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	sb, reason := a.sandboxOf(ctx, item.UID, d.sandboxPod)
 	if sb != nil {
 		l.NetNS = sb.Path
-		l.IPv6Bypass = a.ipv6Bypass(pod, d, *sb)
+		l.IPv6Bypass, l.IPv6Unknown = a.ipv6Bypass(pod, d, *sb)
 	}
 	if d.decision.Outcome == decide.Ambient {
 		l.Ambient = d.ambient

@@ -75,6 +75,7 @@ func (a *Auditor) locateOrphan(
 		}
 		l := a.location(ref, d)
 		l.NetNS, l.Orphaned = sb.Path, true
+		l.IPv6Bypass, l.IPv6Unknown = a.ipv6Bypass(nil, d, *sb)
 		l.Message += "; the API server no longer has the pod, but its sandbox exists"
 		return l, nil
 	}

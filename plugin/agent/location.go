@@ -38,6 +38,9 @@ type Location struct {
 	// capture IPv6 and ADD would capture it with the present addresses of the pod. It is a
 	// lower-case text without a full stop, or empty.
 	IPv6Bypass string `json:"ipv6Bypass,omitempty"`
+	// IPv6Unknown is the reason why the agent cannot decide whether IPv6Bypass applies. It is a
+	// lower-case text without a full stop, or empty.
+	IPv6Unknown string `json:"ipv6Unknown,omitempty"`
 	// Ambient has the parameters of the rules of a pod in ambient mode. It is nil unless the
 	// decision is ambient.
 	Ambient *rules.Ambient `json:"ambient,omitempty"`

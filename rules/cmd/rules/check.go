@@ -40,6 +40,8 @@ type checkResult struct {
 	Foreign *foreign.Effect `json:"foreign,omitempty"`
 	// IPv6Bypass is the text of the node agent about IPv6 traffic that bypasses the proxy.
 	IPv6Bypass string `json:"ipv6Bypass,omitempty"`
+	// IPv6Unknown is the reason why the node agent cannot decide whether there is such traffic.
+	IPv6Unknown string `json:"ipv6Unknown,omitempty"`
 }
 
 func (checkResult) kind() string { return "Check" }
@@ -60,7 +62,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 			return systemError(err)
 		}
 		// Check could not read the rules of the other backend. The differences exist anyway.
-		if printErr := s.reportCheck(ns, found, nil, p.ipv6Bypass()); exitCode(printErr) != exitDifferent {
+		if printErr := s.reportCheck(ns, found, nil, p.uncapturedIPv6()); exitCode(printErr) != exitDifferent {
 			return printErr
 		}
 		return failure{exitDifferent, err}
@@ -75,12 +77,12 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 		read := foreign.Inspect(ns, desired, p.budget)
 		effect = &read.Effect
 	}
-	return s.reportCheck(ns, found, effect, p.ipv6Bypass())
+	return s.reportCheck(ns, found, effect, p.uncapturedIPv6())
 }
 
 // reportCheck prints the result. The effect of foreign rules is nil if there are differences.
 func (s *system) reportCheck(
-	ns *netns.NS, found compat.Comparison, effect *foreign.Effect, ipv6Bypass string,
+	ns *netns.NS, found compat.Comparison, effect *foreign.Effect, ipv6 uncapturedIPv6,
 ) error {
 	equal := len(found.Differences) == 0
 	var lines string
@@ -91,16 +93,21 @@ func (s *system) reportCheck(
 		lines = s.differencesText(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
 			count(len(found.Differences), "difference"), ns, found.Backend)
 	}
-	if ipv6Bypass != "" {
+	if ipv6.bypass != "" {
 		lines += s.color.Paint(color.Red, "bypass: IPv6 is not captured") + "\n  " +
-			rules.Printable(ipv6Bypass) + "\n"
+			rules.Printable(ipv6.bypass) + "\n"
+	}
+	if ipv6.unknown != "" {
+		lines += s.color.Paint(color.Red, "unknown: IPv6 is not captured, and may bypass the proxy") +
+			"\n  " + rules.Printable(ipv6.unknown) + "\n"
 	}
 	result := checkResult{
 		ns.String(), string(found.Backend), equal,
-		append([]rules.Difference{}, found.Differences...), effect, ipv6Bypass,
+		append([]rules.Difference{}, found.Differences...), effect, ipv6.bypass,
+		ipv6.unknown,
 	}
 	if err := s.print(lines, result); err != nil ||
-		equal && effect.Verdict() == foreign.None && ipv6Bypass == "" {
+		equal && effect.Verdict() == foreign.None && ipv6 == (uncapturedIPv6{}) {
 		return err
 	}
 	return failure{code: exitDifferent}

@@ -79,7 +79,8 @@ func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.F
 		return facts.Facts, doctor.DiagnoseNode(facts, p.host.Parameters), nil
 	}
 	facts := doctor.Gather(ns, rs, p.doctorBudget)
-	facts.Backend, facts.IPv6Bypass = p.backendName(), p.ipv6Bypass()
+	facts.Backend = p.backendName()
+	facts.IPv6Bypass, facts.IPv6Unknown = p.uncapturedIPv6().bypass, p.uncapturedIPv6().unknown
 	if p.AmbientMode {
 		return facts, doctor.DiagnoseAmbient(facts, p.AmbientRedirect()), nil
 	}

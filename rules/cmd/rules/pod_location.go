@@ -208,11 +208,16 @@ func (p *parameters) namespaceNotFound() error {
 		"the pod may have ended, or not yet started", p.pod)
 }
 
-// ipv6Bypass returns the agent's text about IPv6 traffic of the pod that bypasses the proxy; empty
-// if there is none, or without --pod.
-func (p *parameters) ipv6Bypass() string {
+// uncapturedIPv6 is the text of the node agent about IPv6 traffic of a pod.
+type uncapturedIPv6 struct {
+	bypass  string // IPv6 traffic bypasses the proxy; empty if there is none
+	unknown string // why this cannot be decided; empty if it is decided
+}
+
+// uncapturedIPv6 returns the agent's text about IPv6 traffic of the pod. It is empty without --pod.
+func (p *parameters) uncapturedIPv6() uncapturedIPv6 {
 	if p.located == nil {
-		return ""
+		return uncapturedIPv6{}
 	}
-	return p.located.IPv6Bypass
+	return uncapturedIPv6{p.located.IPv6Bypass, p.located.IPv6Unknown}
 }

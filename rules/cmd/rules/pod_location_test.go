@@ -26,14 +26,15 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 	other := *good.Redirect
 	other.OutboundExcludePorts = nil
 	drifted.Redirect = &other
-	stopped, orphaned, uncaptured, both := good, good, good, drifted
+	stopped, orphaned, uncaptured, undecided, both := good, good, good, good, drifted
 	stopped.NetNS = ""
 	orphaned.Orphaned = true
 	uncaptured.IPv6Bypass = "IPv6 traffic of fd00::7 bypasses the proxy"
+	undecided.IPv6Unknown = "the pod's addresses cannot be read: too many open files"
 	both.IPv6Bypass = uncaptured.IPv6Bypass
 	dir := startAgentWithPods(t, map[string]agent.Location{
 		"web": good, "drifted": drifted, "stopped": stopped, "orphaned": orphaned,
-		"uncaptured": uncaptured, "both": both,
+		"uncaptured": uncaptured, "undecided": undecided, "both": both,
 		"plain": {
 			Decision: "skip", Reason: "not-injected",
 			Message: "there is no annotation sidecar.istio.io/status",
@@ -77,6 +78,25 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 			[]string{"check", "--pod", "default/uncaptured"},
 			1,
 			"by nft\nbypass: IPv6 is not captured\n  IPv6 traffic of fd00::7 bypasses the proxy\n", "",
+		},
+		{
+			"check a pod whose addresses the agent cannot read",
+			[]string{"check", "--pod", "default/undecided"},
+			1,
+			"by nft\nunknown: IPv6 is not captured, and may bypass the proxy\n" +
+				"  the pod's addresses cannot be read: too many open files\n", "",
+		},
+		{
+			"check a pod whose addresses the agent cannot read, as JSON",
+			[]string{"check", "--pod", "default/undecided", "--output", "json"},
+			1,
+			`"ipv6Unknown": "the pod's addresses cannot be read: too many open files"`, "",
+		},
+		{
+			"diagnose a pod whose addresses the agent cannot read",
+			[]string{"doctor", "--pod", "default/undecided"},
+			0,
+			"it is unknown whether IPv6 traffic bypasses the proxy: the pod's addresses cannot be read", "",
 		},
 		{
 			"check a pod with other rules whose IPv6 is not captured",
