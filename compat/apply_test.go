@@ -114,7 +114,7 @@ func TestConcurrentAppliesLeaveOneRulesetInOneBackend(t *testing.T) {
 		}
 		appliers.Wait()
 		if time.Since(start) > netns.LockTimeout {
-			continue // on a busy machine
+			continue // an Apply may not have waited for the lock
 		}
 		installed, err := compat.InstalledBackends(ns)
 		if err != nil || len(installed) != 1 {

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestMarkFamilies checks that a trace without marks is an error.
+// TestMarkFamilies checks that an unsupported family is an error only if the filter selects no other
+// family.
 func TestMarkFamilies(t *testing.T) {
 	unsupported, denied := error(unix.ENOPROTOOPT), error(unix.EPERM)
 	toIPv6 := trace.Filter{To: netip.MustParseAddrPort("[fd00::1]:80")}

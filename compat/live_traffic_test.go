@@ -94,9 +94,9 @@ func owners() []owner {
 	return list
 }
 
-// TestPredictedOwnerDecides adds and removes owners in random order, and opens a connection after
-// each change. The model must predict the owner of the rule that decides, or report the chain of
-// this rule as ambiguous.
+// TestPredictedOwnerDecides adds and removes the rules of owners in random order, and opens a
+// connection after each change. The model must predict the owner of the rule that decides, or
+// report the chain of this rule as ambiguous.
 func TestPredictedOwnerDecides(t *testing.T) {
 	for _, zone := range []bool{false, true} {
 		for seed := range uint64(12) {

@@ -42,9 +42,9 @@ func TestEffectOnLaterPackets(t *testing.T) {
 		// redirected.
 		leaves bool
 		by     testbed.Name // the listener that answers the next request, empty for none
-		// contains is a part of the messages.
+
 		verdict  foreign.Verdict
-		contains string
+		contains string // a part of the messages
 	}{
 		{
 			name: "accepted", load: nftables, call: query, by: testbed.DNS,
@@ -144,8 +144,8 @@ func TestEffectOnLaterPackets(t *testing.T) {
 		},
 		{
 			name: "TPROXY, copies before the rules", load: legacy, call: inbound, mode: rules.ModeTProxy,
-			rules:  "*raw\n-A PREROUTING -p tcp --dport 8080 --tcp-flags SYN NONE -j TEE --gateway 10.244.1.1\nCOMMIT\n",
-			leaves: false, by: testbed.Inbound,
+			rules:   "*raw\n-A PREROUTING -p tcp --dport 8080 --tcp-flags SYN NONE -j TEE --gateway 10.244.1.1\nCOMMIT\n",
+			by:      testbed.Inbound,
 			verdict: foreign.Unknown, contains: "in a rule of iptables-legacy: ip raw PREROUTING #1",
 		},
 		{

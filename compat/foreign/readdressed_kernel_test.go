@@ -13,7 +13,7 @@ import (
 
 // TestEffectOnConnectionsThatAreNotRedirected makes connections that the ruleset does not redirect:
 // from the pod to itself, over a route by lo, and from another machine to an excluded port. The
-// foreign rules send them to destinations to which the ruleset would redirect them.
+// foreign rules give them destinations whose connections the ruleset redirects.
 func TestEffectOnConnectionsThatAreNotRedirected(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -127,7 +127,7 @@ func TestSnapshotIsValidUntilAnAddressIsAdded(t *testing.T) {
 			}
 			found = foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			if found.Verdict() != foreign.Bypassed {
-				t.Errorf("verdict %s after the change, want bypass", found.Verdict())
+				t.Errorf("verdict %s after the change, want %s", found.Verdict(), foreign.Bypassed)
 			}
 		})
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRoutesOfSomePackets adds routes and policy rules by which captured packets of a process leave
-// the pod, and leave it only with a type of service or a destination that the process chooses. No
-// foreign rule of netfilter is necessary, and the agent gets no event for most of these routes.
+// TestRoutesOfSomePackets adds routes and policy rules by which captured packets leave the pod if
+// their process chooses a certain type of service, source or destination. No foreign rule of
+// netfilter is necessary, and the agent gets no event for most of these routes.
 func TestRoutesOfSomePackets(t *testing.T) {
 	precedingRule := netnstest.PolicyRule{Family: unix.AF_INET, Table: unix.RT_TABLE_LOCAL, Action: 3}
 	for _, row := range []struct {
@@ -94,8 +94,7 @@ func TestRoutesOfSomePackets(t *testing.T) {
 				counted := istiotest.Run(t, network.Neighbor, "", "nft", "list", "table", "inet", "watch")
 				return strings.Count(counted, "counter packets 0") < 2
 			}
-			// The kernel drops an encapsulated packet whose link-layer address it cannot find at
-			// once.
+			// The kernel drops an encapsulated packet until it has found the link-layer address.
 			end := time.Now().Add(answerTimeout)
 			for isFirst := true; isFirst || row.leaves && !leaves() && time.Now().Before(end); isFirst = false {
 				if err := network.Pod.Do(send); err != nil {
@@ -105,13 +104,13 @@ func TestRoutesOfSomePackets(t *testing.T) {
 			if leaves() != row.leaves {
 				t.Errorf("the packet leaves the pod: %t, want %t", !row.leaves, row.leaves)
 			}
-			// The agent gets events about policy rules.
+			// The agent gets events about policy rules, so that snapshots do not detect these changes.
 			if row.rule == nil && before.IsValid(network.Pod) {
 				t.Error("the snapshot before the change is still valid")
 			}
 			found := checkEffect(t, network, desired, foreign.Unknown, row.contains)
 			if found.LoopbackMissing {
-				t.Error("LoopbackMissing is set")
+				t.Error("LoopbackMissing is true, want false")
 			}
 		})
 	}

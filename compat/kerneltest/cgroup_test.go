@@ -164,7 +164,7 @@ func TestCgroupOfTheReceiver(t *testing.T) {
 		trace := diff.Explain(&dropping, p)
 		possible := append(slices.Clone(trace.Alternatives), trace.Outcome)
 		if len(possible) != 2 || possible[0].Dropped == possible[1].Dropped {
-			t.Errorf("at %s the model predicts %v, want a dropped and another packet", name, possible)
+			t.Errorf("at %s the model predicts %v, want two outcomes, only one of them dropped", name, possible)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestTranslationNeedsNATChain(t *testing.T) {
 	_ = listenUDP(t, ns, "127.0.0.1:10")
 	for _, step := range []struct {
 		name, nft, iptables string
-		hits                [2]uint64 // of the redirected and other packets, with earlier steps
+		hits                [2]uint64 // numbers of redirected and other packets, with earlier steps
 	}{
 		{
 			"the first packet", fmt.Sprintf(natChain, "udp dport 9 redirect to :10"), "",
@@ -130,7 +130,7 @@ func TestTranslationNeedsNATChain(t *testing.T) {
 				got[1], step.hits)
 		}
 		if step.hits == [2]uint64{1, 0} {
-			continue // the status is for later packets
+			continue // the packet for the model is a later one
 		}
 		isRedirected := step.hits[0] > hits(before)[0]
 		for i := range live.Tables {

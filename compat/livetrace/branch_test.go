@@ -35,13 +35,13 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 		},
 	}
 	for name, tc := range map[string]struct {
-		handle  rules.Handle
-		verdict trace.Verdict
-		target  string
-		port    uint16
-		message string
-		path    string
-		local   uint16 // the local port
+		handle    rules.Handle
+		verdict   trace.Verdict
+		target    string
+		port      uint16
+		message   string
+		path      string
+		localPort uint16
 	}{
 		"the verdict identifies the element": {
 			handle: 6, verdict: trace.Drop, port: 81,
@@ -72,8 +72,7 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 		"the header identifies the element": {
 			handle: 7, verdict: trace.Accept, port: 81,
 			message: "captured: nft chain inet x out rule 3: tcp dport 81 redirect to :2 (2)",
-			path:    "output: nft chain inet x out rule 3: tcp dport 81 redirect to :2",
-			local:   2,
+			path:    "output: nft chain inet x out rule 3: tcp dport 81 redirect to :2", localPort: 2,
 		},
 		"neither the verdict nor the header identifies the element": {
 			handle: 8, verdict: trace.Accept, port: 81,
@@ -96,9 +95,9 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 				},
 			}}}
 			o, ok := livetrace.Match(&rs, p, livetrace.PacketOf(p, map[uint32]string{2: "eth0"}), livetrace.Options{})
-			if !ok || o.Message != tc.message || o.LocalPort != tc.local {
+			if !ok || o.Message != tc.message || o.LocalPort != tc.localPort {
 				t.Errorf("matched %v, message %q, local port %d\nwant message %q, local port %d", ok,
-					o.Message, o.LocalPort, tc.message, tc.local)
+					o.Message, o.LocalPort, tc.message, tc.localPort)
 			}
 			if path := o.Path(); len(path) != 1 || path[0] != tc.path {
 				t.Errorf("path %q, want only %q", path, tc.path)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A costlyText is output of iptables-save that is expensive to parse, compare, or explain packets
-// with.
+// A costlyText is output of iptables-save that is expensive to parse, to compare, or to explain
+// packets with.
 type costlyText struct {
 	name  string
 	table string

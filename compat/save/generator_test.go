@@ -68,8 +68,7 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 		})
 	}
 	hooks := len(table.Chains)
-	users := rapid.IntRange(0, 3).Draw(t, "chains")
-	for i := range users {
+	for i := range rapid.IntRange(0, 3).Draw(t, "chains") {
 		table.Chains = append(table.Chains, rules.Chain{Name: fmt.Sprintf("chain-%d", i)})
 	}
 	for i := range table.Chains {

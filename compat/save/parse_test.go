@@ -181,7 +181,7 @@ func TestParseKeepsLinesCountersAndComments(t *testing.T) {
 }
 
 // iptables-restore and ip6tables-restore may read the same text. Each skips the rules for the other
-// family, regardless of what follows the option. It reads addresses after the other options.
+// family, regardless of what follows the option, and reads addresses after the other options.
 func TestParseSkipsRulesOfTheOtherFamily(t *testing.T) {
 	for text, family := range map[string]rules.Family{
 		"-6 -s fe80::/10 -p ipv6-icmp -m icmp6 --icmpv6-type 1 -j DROP": rules.IPv6,
@@ -193,7 +193,7 @@ func TestParseSkipsRulesOfTheOtherFamily(t *testing.T) {
 		for _, read := range []rules.Family{rules.IPv4, rules.IPv6} {
 			list := parse(t, read, "*filter\n-A OUTPUT "+text+"\nCOMMIT\n")[0].Chain("OUTPUT").Rules
 			if (len(list) > 0) != (read == family) {
-				t.Errorf("%s: %d rules of %s", text, len(list), read)
+				t.Errorf("%s: %d rules of %s, want some: %t", text, len(list), read, read == family)
 			}
 		}
 	}
