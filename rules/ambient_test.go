@@ -150,9 +150,9 @@ func compileAmbient(t testing.TB, a rules.Ambient) rules.Ruleset {
 	return rs
 }
 
-// TestAddressesThatNoProbeCanHave checks that the source of probes must be an address to which a
+// TestSourceOfProbesMustBeUnicast checks that the source of probes must be an address to which a
 // pod can send its answer.
-func TestAddressesThatNoProbeCanHave(t *testing.T) {
+func TestSourceOfProbesMustBeUnicast(t *testing.T) {
 	for _, text := range []string{
 		"0.0.0.0", "127.0.0.1", "127.9.9.9", "224.0.0.1", "239.1.2.3", "255.255.255.255", "10.0.0.1",
 		"169.254.0.1", "::", "::1", "ff02::1", "::ffff:10.0.0.1", "fe80::1%eth0", "fd99::9", "fe80::1",

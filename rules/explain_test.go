@@ -209,7 +209,7 @@ func TestEvaluationOfNAT(t *testing.T) {
 	}})
 	checkRows(t, overLo, []row{
 		{
-			"a packet that the host sends to itself is not translated twice",
+			"NAT at prerouting skips a packet on lo, because NAT at output has seen its connection",
 			"out tcp 10.244.1.5:1 > 10.244.1.5:80", uncaptured,
 		},
 	})

@@ -90,7 +90,7 @@ func (w *istioWriter) insert(chain, format string, args ...any) {
 
 // text returns the rules in the format of iptables-save.
 func (w *istioWriter) text() string {
-	w.interfaces()
+	w.interfaceRules()
 	if w.DropInvalid {
 		w.add("mangle PREROUTING", "-m conntrack --ctstate INVALID -j ISTIO_DROP")
 		w.add("mangle ISTIO_DROP", "-j DROP")
@@ -102,7 +102,7 @@ func (w *istioWriter) text() string {
 		w.inboundRules()
 	}
 	w.add("nat OUTPUT", "-j ISTIO_OUTPUT")
-	w.output()
+	w.outputRules()
 	if w.tproxy {
 		w.tproxyRules()
 	}
@@ -126,7 +126,7 @@ func (w *istioWriter) text() string {
 	return b.String()
 }
 
-func (w *istioWriter) interfaces() {
+func (w *istioWriter) interfaceRules() {
 	tables := []string{"nat"}
 	if w.tproxy {
 		tables = append(tables, "mangle")
@@ -182,19 +182,19 @@ func (w *istioWriter) inboundRules() {
 	}
 }
 
-func (w *istioWriter) output() {
+func (w *istioWriter) outputRules() {
 	for _, p := range w.OutboundExcludePorts {
 		w.add("nat ISTIO_OUTPUT", "-p tcp --dport %s -j RETURN", xtablesPorts(p))
 		w.add("nat ISTIO_OUTPUT", "-p udp --dport %s -j RETURN", xtablesPorts(p))
 	}
 	w.add("nat ISTIO_OUTPUT", "-s %s -o lo -j RETURN", w.passthrough)
 	for _, uid := range w.ProxyUIDs {
-		w.owner("--uid-owner "+uid.String(), w.dns)
+		w.ownerRules("--uid-owner "+uid.String(), w.dns)
 	}
 	for _, gid := range w.ProxyGIDs {
-		w.owner("--gid-owner "+gid.String(), false)
+		w.ownerRules("--gid-owner "+gid.String(), false)
 	}
-	w.ownerGroups()
+	w.ownerGroupRules()
 	if w.dns {
 		w.dnsRules()
 	}
@@ -220,8 +220,8 @@ func (w *istioWriter) output() {
 	}
 }
 
-// owner adds the three rules of one user or group of the proxy.
-func (w *istioWriter) owner(match string, exemptDNS bool) {
+// ownerRules adds the three rules of one user or group of the proxy.
+func (w *istioWriter) ownerRules(match string, exemptDNS bool) {
 	exempt := fmt.Sprintf("! --dport %d", w.TunnelPort)
 	if exemptDNS {
 		exempt = fmt.Sprintf("-m multiport ! --dports 53,%d", w.TunnelPort)
@@ -238,7 +238,7 @@ func (w *istioWriter) owner(match string, exemptDNS bool) {
 	w.add("nat ISTIO_OUTPUT", "-m owner %s -j RETURN", match)
 }
 
-func (w *istioWriter) ownerGroups() {
+func (w *istioWriter) ownerGroupRules() {
 	if w.OwnerGroups.All {
 		for _, gid := range w.OwnerGroupsExclude {
 			w.add("nat ISTIO_OUTPUT", "-m owner --gid-owner %s -j RETURN", gid)
@@ -320,7 +320,7 @@ func (w *istioWriter) tproxyRules() {
 
 func TestReferenceEqualsRecordedRules(t *testing.T) {
 	for _, c := range istioCases(t) {
-		if leftovers[c.name] != "" || c.cleaned() {
+		if leftovers[c.name] != "" || c.onlyCleansUp() {
 			continue
 		}
 		want, got := c.ruleset, istioReference(c.redirect)

@@ -74,7 +74,7 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 // TestPacketsDifferFromIstioOnlyByDeviations compares compiled rules with all deviations enabled.
 func TestPacketsDifferFromIstioOnlyByDeviations(t *testing.T) {
 	for _, c := range rulestest.Sample(istioCases(t), os.Getenv) {
-		if leftovers[c.name] != "" || c.cleaned() {
+		if leftovers[c.name] != "" || c.onlyCleansUp() {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestPacketsDifferFromIstioOnlyByDeviations(t *testing.T) {
 // strict compiles the parameters of the run without deviations. A run that only cleans up has no
 // rules.
 func (c istioCase) strict(t testing.TB) rules.Ruleset {
-	if c.cleaned() {
+	if c.onlyCleansUp() {
 		return rules.Ruleset{}
 	}
 	r := c.redirect
@@ -123,7 +123,7 @@ func (c istioCase) strict(t testing.TB) rules.Ruleset {
 	return compile(t, r)
 }
 
-func (c istioCase) cleaned() bool { return c.enabled("cleanup-only") }
+func (c istioCase) onlyCleansUp() bool { return c.enabled("cleanup-only") }
 
 // deviation returns the deviation that explains a packet's different outcome, or an empty string.
 func deviation(r rules.Redirect, p rules.Packet, sluice, istio *rules.Ruleset) rules.DeviationID {

@@ -66,7 +66,7 @@ func anyRedirect() *rapid.Generator[rules.Redirect] {
 		r.DNS.Servers = rapid.SliceOfN(server, 0, 3).Draw(t, "servers")
 		r.DropInvalid, r.IPv6 = yes.Draw(t, "drop invalid"), yes.Draw(t, "IPv6")
 		if err := r.Validate(); err != nil {
-			t.Fatalf("generator: %v", err)
+			t.Fatalf("the drawn parameters are invalid: %v", err)
 		}
 		return r
 	})

@@ -349,12 +349,11 @@ func TestBypassCountsDifferences(t *testing.T) {
 	}
 }
 
-// Contains does not use the budget of the decision.
-func TestContainsAfterTheDecision(t *testing.T) {
+func TestContainsDoesNotUseTheBudgetOfTheDecision(t *testing.T) {
 	rule := dropRule(rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}})
 	result := Decide(withRouting(outputFilter(rule)), withRouting(outputFilter()), Options{})
 	if len(result.Classes) == 0 {
-		t.Fatal("no classes")
+		t.Fatal("no classes, want one")
 	}
 	class := result.Classes[0]
 	class.space.meter.budget.Memory = 1
@@ -409,8 +408,8 @@ func TestSharedAlternativesAreReadOnce(t *testing.T) {
 	}
 }
 
-// If rules contain prefixes for all usual characters, there is still a class for other names.
-func TestInterfacesWithUnusualNames(t *testing.T) {
+// The rules contain a prefix for each usual first character.
+func TestOtherInterfaceNamesHaveAClass(t *testing.T) {
 	const usual = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	var names []rules.InterfaceName
 	for _, c := range usual {

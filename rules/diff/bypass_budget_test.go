@@ -61,7 +61,8 @@ func TestBypassKeepsUndecidedRulesWhenTheBudgetEnds(t *testing.T) {
 		}
 	}
 	if !found || exhausted == 0 {
-		t.Errorf("undecided rule found: %t, with an exhausted budget: %d times", found, exhausted)
+		t.Errorf("undecided rule found: %t, with an exhausted budget: %d times; want true, and at "+
+			"least once", found, exhausted)
 	}
 }
 

@@ -379,7 +379,7 @@ func TestBypassAfterMasquerade(t *testing.T) {
 	own := ruleset(mangleIn(
 		when(rules.Return, tcp, rules.MatchAddr{Side: rules.Source, Ranges: to(other + "/32").Ranges}),
 		when(rules.TProxyDrop{Port: 15006}, tcp)))
-	post := base(rules.NAT, rules.Postrouting, 100, when(rules.Unknown{
+	masquerade := base(rules.NAT, rules.Postrouting, 100, when(rules.Unknown{
 		Text: "masquerade", Effect: rules.TranslatesSource,
 	}, rules.MatchAddr{Side: rules.Source, Ranges: to("172.17.0.0/16").Ranges}))
 	toAddressRange := base(rules.NAT, rules.Postrouting, 100, when(rules.Unknown{
@@ -391,10 +391,10 @@ func TestBypassAfterMasquerade(t *testing.T) {
 		addresses []string
 		undecided bool
 	}{
-		{"the host does not have the address", post, []string{ownAddress}, false},
-		{"the host has both addresses", post, []string{ownAddress, other}, true},
-		{"the addresses are unknown", post, nil, true},
-		{"another translation", toAddressRange, []string{ownAddress}, true},
+		{"the host does not have the address", masquerade, []string{ownAddress}, false},
+		{"the host has both addresses", masquerade, []string{ownAddress, other}, true},
+		{"the addresses are unknown", masquerade, nil, true},
+		{"SNAT to a range of addresses", toAddressRange, []string{ownAddress}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var o diff.Options

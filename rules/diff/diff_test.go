@@ -202,7 +202,7 @@ func TestEquivalentRulesets(t *testing.T) {
 					}, marked(0, everyBit)))),
 		},
 		{
-			"rules that match marks are not merged",
+			"the order of two drop rules, one of which matches a mark",
 			ruleset(mangleIn(when(drop, marked(1, everyBit)), when(drop, tcp))),
 			ruleset(mangleIn(when(drop, tcp), when(drop, marked(1, everyBit)))),
 		},

@@ -117,7 +117,7 @@ func TestPossible(t *testing.T) {
 			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 3/1 state invalid", true,
 		},
 		{
-			"an answer to a ping that is an error",
+			"an answer to a ping in state related",
 			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 0 state related reply", false,
 		},
 		{
@@ -129,7 +129,7 @@ func TestPossible(t *testing.T) {
 			"in ipv6-icmp fe80::1 > fd00::5 dev eth0 icmp 137 state related", true,
 		},
 		{
-			"a neighbor solicitation that is an error",
+			"a neighbor solicitation in state related",
 			"in ipv6-icmp fe80::1 > fd00::5 dev eth0 icmp 135 state related", false,
 		},
 		{

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestChainsAtThePositionOfNAT verifies that a chain at exactly the position of NAT runs after the
-// NAT chains of the hook if its order says so.
+// TestChainsAtThePositionOfNAT verifies that a chain with the priority of NAT runs after the NAT
+// chains of the hook if its Order is greater than theirs, and otherwise before them.
 func TestChainsAtThePositionOfNAT(t *testing.T) {
 	const localMark = 0x539
 	translated := netip.MustParseAddr("5.6.7.8")

@@ -201,7 +201,7 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 		t.Errorf("unreachable chains on the left %v, want 4; on the right %v, want none",
 			r.Unreachable.Left, r.Unreachable.Right)
 	}
-	// That unsupported rules are the same on both sides does not say which chains they reach.
+	// Equal unsupported rules are equivalent, but it is unknown to which chains they jump.
 	action := ruleset(mangleIn(when(rules.Unknown{Text: "strange"}), when(jump("c"))), chain("c"))
 	r = decide(action, action)
 	if len(r.Unreachable.Left)+len(r.Unreachable.Right) > 0 || r.StrictVerdict() != diff.Equivalent {
@@ -690,7 +690,7 @@ func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 		}
 		r = diff.Decide(at(110, both), at(110, each[0]), diff.Options{})
 		if got := r.StrictVerdict(); got == diff.Equivalent {
-			t.Errorf("%s in one rule and only a part of them after NAT: %s, want another verdict",
+			t.Errorf("%s: one rule for all and one for a part, after NAT: %s, want another",
 				tc.name, got)
 		}
 		r = diff.Decide(at(90, both), at(110, both), diff.Options{})

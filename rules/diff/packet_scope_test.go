@@ -70,8 +70,8 @@ func TestRejectOfPacketsOfBoundSockets(t *testing.T) {
 	}
 }
 
-// If the comparison is repeated because states differ, the result does not contain whether packets
-// that enter untracked were undecided before.
+// If Decide repeats the comparison because states differ, UntrackedUndecided is the result of the
+// last comparison only.
 func TestUntrackedUndecidedOfTheLastComparison(t *testing.T) {
 	zone := base(rules.Filter, rules.Prerouting, -300, when(rules.SetZone{Zone: 5}))
 	drops := mangleOut(when(rules.Drop, rules.MatchMark{Conntrack: true, Value: 5, Mask: everyBit}))

@@ -42,7 +42,7 @@ func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
 }
 
 // isDroppedByRedirection reports whether a redirection drops the packet because of its destination.
-// Such packets are compared only if no other packets differ.
+// Decide compares such packets only if no other packets differ.
 func isDroppedByRedirection(p rules.Packet) bool {
 	to := p.Destination.Addr()
 	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) ||

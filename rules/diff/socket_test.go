@@ -188,8 +188,8 @@ func TestListenersAreIndependent(t *testing.T) {
 	}
 }
 
-// TestKindsOfSocketsInClasses verifies that the conditions of a class name the kind of a socket
-// match: xtables may find a socket that nft does not find.
+// TestKindsOfSocketsInClasses verifies that a class has different fields for a socket that xtables
+// finds and for a socket that nft finds: xtables may find a socket that nft does not find.
 func TestKindsOfSocketsInClasses(t *testing.T) {
 	left := ruleset(mangleIn(when(rules.Accept, rules.MatchSocket{Kind: rules.NFTSocket}),
 		when(rules.Drop, rules.MatchSocket{})))

@@ -148,7 +148,7 @@ func TestSluiceOnlyParameters(t *testing.T) {
 	}
 }
 
-func TestInvalidElementsInAnnotations(t *testing.T) {
+func TestSetFromAnnotationReturnsInvalidElements(t *testing.T) {
 	for _, p := range parameter.All() {
 		text, want := faulty(p.Kind)
 		got := parameter.Defaults()
@@ -238,7 +238,7 @@ func TestManualListsEveryParameter(t *testing.T) {
 	}
 }
 
-// sharedMark returns the mark of a parameter that ambient mode shares, and nothing for another.
+// sharedMark returns the mark of a parameter that ambient mode shares, and otherwise an empty text.
 func sharedMark(p *parameter.Parameter) string {
 	if p.Ambient {
 		return " *"

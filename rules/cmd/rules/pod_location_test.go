@@ -99,7 +99,7 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 			"it is unknown whether IPv6 traffic bypasses the proxy: the pod's addresses cannot be read", "",
 		},
 		{
-			"check a pod with other rules whose IPv6 is not captured",
+			"check a pod with other rules and uncaptured IPv6",
 			[]string{"check", "--pod", "default/both"},
 			1,
 			"by nft\nbypass: IPv6 is not captured\n  IPv6 traffic of fd00::7 bypasses the proxy\n", "",
@@ -436,7 +436,8 @@ func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	}
 	if code != 1 || result.Verdict != "different" ||
 		result.Left.Name != "the desired ruleset of pod default/web" || result.Right.Name != "standard input" {
-		t.Errorf("exit code %d: %+v; want 1, different, for the desired rules and -", code, result)
+		t.Errorf("exit code %d: %+v; want 1, different, for the desired rules and standard input",
+			code, result)
 	}
 }
 

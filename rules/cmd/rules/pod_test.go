@@ -197,7 +197,7 @@ func TestMissingProxyIDsAreDerived(t *testing.T) {
 	}
 }
 
-// Doctor reports a pod without addresses itself. Other errors of reading addresses are a warning.
+// A pod without addresses is a finding of doctor. If the addresses cannot be read, doctor warns.
 func TestDoctorWarnsIfAddressesCannotBeRead(t *testing.T) {
 	for want, addressesErr := range map[string]error{"": nil, "too many open files": unix.EMFILE} {
 		s, errs := testSystem()
