@@ -78,8 +78,9 @@ func addBoundChain(t *testing.T, ns *netns.NS, name string) {
 	})
 }
 
-// TestMissingExpressions checks for which messages ENOENT means that the kernel lacks a feature.
-func TestMissingExpressions(t *testing.T) {
+// TestMissingExpressionIsENOENTForANewChainOrRule checks for which messages ENOENT means that the
+// kernel lacks a feature.
+func TestMissingExpressionIsENOENTForANewChainOrRule(t *testing.T) {
 	for msg, want := range map[int]bool{
 		unix.NFT_MSG_NEWCHAIN: true, unix.NFT_MSG_NEWRULE: true, unix.NFT_MSG_DELCHAIN: false,
 		unix.NFT_MSG_DELRULE: false, unix.NFT_MSG_DELSET: false,

@@ -32,7 +32,7 @@ func TestAnswersOfOtherProcessesAreRefused(t *testing.T) {
 		m.addText(unix.NFTA_TABLE_NAME, rules.TableName)
 		m.end()
 		if err := unix.Sendto(other.fd, m.buf, 0, own); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("the kernel delivers the forged answer: error %v", err)
+			t.Errorf("send of the forged answer: error %v, want %v", err, unix.ECONNREFUSED)
 		}
 		_, err = c.findSluiceTable()
 		return err

@@ -13,8 +13,8 @@ import (
 )
 
 // TestErrorAfterTheTransactionIsReturnedWithTheOutcome replaces a route by a conflicting one after
-// the transaction. Then Apply fails to add the missing route again, which it tries because it does
-// not hold the lock.
+// the transaction. Because Apply does not hold the lock, it tries to add the missing route again,
+// and fails.
 func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

@@ -155,13 +155,13 @@ func TestListWithoutPrivilegeFails(t *testing.T) {
 		}
 		for _, err := range conntrack.List() {
 			if err == nil {
-				t.Error("an entry without privilege")
+				t.Error("List returned an entry without CAP_NET_ADMIN, want an error")
 			}
 			return err
 		}
 		return nil
 	})
 	if err == nil {
-		t.Error("no error without privilege")
+		t.Error("List succeeded without CAP_NET_ADMIN, want an error")
 	}
 }

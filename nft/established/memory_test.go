@@ -57,7 +57,7 @@ func TestMemoryOfManyConnections(t *testing.T) {
 	}
 	cmd := testProcess("SLUICE_END_NETNS", ns)
 	cmd.Args = append(cmd.Args, "-test.v")
-	// The memory limit makes the garbage small.
+	// With this limit the garbage collector runs often, so that little garbage counts as used.
 	cmd.Env = append(cmd.Env, "GOMEMLIMIT=32MiB")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

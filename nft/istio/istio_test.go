@@ -266,9 +266,9 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 	}
 }
 
-// TestManyRulesForInterfaces checks that the time of Find is linear in the number of rules, because
-// a process of the pod can add many. A longer time would exceed the time limit of the tests.
-func TestManyRulesForInterfaces(t *testing.T) {
+// TestFindNeedsLinearTime checks that the time of Find is linear in the number of rules, because a
+// process of the pod can add many. A longer time would exceed the time limit of the tests.
+func TestFindNeedsLinearTime(t *testing.T) {
 	const n = 45_000 // the limit of 32 MiB of iptables-legacy allows about as many
 	parse := func(texts ...string) (list []rules.Rule) {
 		for _, text := range texts {

@@ -123,7 +123,7 @@ func TestOpenAcceptsAFileOnlyWhileItIsMounted(t *testing.T) {
 	}
 }
 
-func TestOpenRejects(t *testing.T) {
+func TestOpenRejectsOtherFilesAndEndedProcesses(t *testing.T) {
 	dir := t.TempDir()
 	plain, fifo := filepath.Join(dir, "plain"), filepath.Join(dir, "fifo")
 	touch(t, plain)
@@ -251,8 +251,7 @@ func startSleeper(t *testing.T, n *netns.NS) *exec.Cmd {
 	return cmd
 }
 
-// zombie returns the id of a process that has ended and is not reaped before
-// the test ends.
+// zombie returns the id of a process that has ended and is not reaped before the test ends.
 func zombie(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "cat"))

@@ -322,7 +322,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 	}
 }
 
-func TestIPv6DisabledDoesNotMatterToIPv4(t *testing.T) {
+func TestIPv4RoutingNeedsNoIPv6(t *testing.T) {
 	n := netnstest.New(t)
 	enableSysctl(t, n, "ipv6/conf/all/disable_ipv6")
 	mustEnsure(t, n, onlyIPv4)

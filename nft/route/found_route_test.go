@@ -53,7 +53,7 @@ func TestRouteWithOtherAttributesIsForeign(t *testing.T) {
 			checkRead(t, n, rules.Routing{Unrouted: want.Policies, Others: others})
 			if err := n.Do(func() error {
 				if route.InSync(want) {
-					t.Error("the routing is in sync")
+					t.Error("InSync returns true, want false")
 				}
 				return nil
 			}); err != nil {

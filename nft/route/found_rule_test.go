@@ -67,7 +67,7 @@ func TestRuleWithOtherFieldsIsForeign(t *testing.T) {
 			}
 			if err := n.Do(func() error {
 				if route.InSync(onlyIPv4) {
-					t.Error("the routing is in sync")
+					t.Error("InSync returns true, want false")
 				}
 				return nil
 			}); err != nil {

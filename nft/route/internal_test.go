@@ -121,7 +121,7 @@ func TestMessagesOfOtherProcessesAreRefused(t *testing.T) {
 	}
 }
 
-func TestExplainError(t *testing.T) {
+func TestOnlyErrorsOfMissingIPv6AreErrNoIPv6(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		family rules.Family
@@ -375,7 +375,7 @@ func TestFailedEnsureRemovesItsPolicyRule(t *testing.T) {
 	}
 	setLimits(t, 100, 100)
 	if found, err := Find(ns, rules.Routing{}); len(found) > 0 || err != nil {
-		t.Errorf("remaining objects %q, error %v", found, err)
+		t.Errorf("remaining objects %q, error %v, want none", found, err)
 	}
 }
 

@@ -46,9 +46,9 @@ type connection struct {
 	client, server net.Conn
 }
 
-// rows are listeners and the addresses to which clients connect. The server's socket of the last
-// one is an IPv6 socket with IPv4-mapped addresses.
-var rows = []struct{ listen, to string }{
+// endpoints contains the addresses of listeners, and the addresses to which clients connect. The
+// last server's socket is an IPv6 socket with IPv4-mapped addresses.
+var endpoints = []struct{ listen, to string }{
 	{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {"[::]:0", "127.0.0.1"},
 }
 
@@ -91,7 +91,7 @@ func describe(s sockdiag.Socket) string {
 }
 
 func TestListReturnsTCPSockets(t *testing.T) {
-	for _, row := range rows {
+	for _, row := range endpoints {
 		t.Run(row.listen, func(t *testing.T) {
 			ns := netnstest.New(t)
 			c := connect(t, ns, row.listen, row.to)
@@ -195,7 +195,7 @@ func TestListReturnsUDPSockets(t *testing.T) {
 }
 
 func TestDestroyResetsTheConnection(t *testing.T) {
-	for _, row := range rows {
+	for _, row := range endpoints {
 		ns := netnstest.New(t)
 		c := connect(t, ns, row.listen, row.to)
 		destroyed := 0
