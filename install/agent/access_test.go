@@ -16,9 +16,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// TestKubeconfigPart checks that the readiness part of the kubeconfig is ready while the API server
-// would answer requests with it, and contains the reason otherwise.
-func TestKubeconfigPart(t *testing.T) {
+// TestKubeconfigPartIsReadyWhileTheAPIServerAnswers checks that the readiness part of the
+// kubeconfig is ready while the API server would answer requests with it, and contains the reason
+// otherwise.
+func TestKubeconfigPartIsReadyWhileTheAPIServerAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -49,10 +49,10 @@ func (tn *testNode) chain() []string {
 	return list.Types()
 }
 
-// TestNodeLifecycle covers an agent that installs, serves and reports. If it is stopped for an
-// upgrade, it keeps everything in place, and the next agent takes over. If it is stopped because
-// its DaemonSet is deleted, it leaves nothing.
-func TestNodeLifecycle(t *testing.T) {
+// TestPluginStaysForAnUpgradeAndLeavesWithTheDaemonSet covers an agent that installs, serves and
+// reports. If it is stopped for an upgrade, it keeps everything in place, and the next agent takes
+// over. If it is stopped because its DaemonSet is deleted, it leaves nothing.
+func TestPluginStaysForAnUpgradeAndLeavesWithTheDaemonSet(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
 	tn.Put(`
@@ -251,9 +251,9 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	r.end()
 }
 
-// TestReadinessWithoutThePluginInTheImage checks that the installed plugin is not reported as an
-// earlier version only because the one in the agent's image cannot be read.
-func TestReadinessWithoutThePluginInTheImage(t *testing.T) {
+// TestInstalledPluginIsNotOutdatedIfTheImageCannotBeRead checks that the installed plugin is not
+// reported as an earlier version only because the one in the agent's image cannot be read.
+func TestInstalledPluginIsNotOutdatedIfTheImageCannotBeRead(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
 	r := tn.run(nil)
@@ -295,9 +295,9 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 	r.end()
 }
 
-// TestStartupTaint checks that the taint is removed as soon as an ADD would succeed, and that other
-// taints are kept.
-func TestStartupTaint(t *testing.T) {
+// TestStartupTaintIsRemovedWhenADDWouldSucceed checks that the taint is removed as soon as an ADD
+// would succeed, and that other taints are kept.
+func TestStartupTaintIsRemovedWhenADDWouldSucceed(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
 	tn.addTaints()
@@ -320,7 +320,7 @@ func TestStartupTaint(t *testing.T) {
 	r.end()
 }
 
-func TestPortInUse(t *testing.T) {
+func TestPortInUseEndsTheAgent(t *testing.T) {
 	tn := newTestNode(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":"+tn.env["MONITORING_PORT"])
 	if err != nil {

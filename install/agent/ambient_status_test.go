@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestAmbientTopics checks that each topic contains the state, the facts, and the remedy for a
-// problem.
-func TestAmbientTopics(t *testing.T) {
+// TestAmbientTopicsContainStateFactsAndRemedy checks that each topic contains the state, the facts,
+// and the remedy for a problem.
+func TestAmbientTopicsContainStateFactsAndRemedy(t *testing.T) {
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	pods := func(count map[ambient.State]int, pending ...ambient.PendingPod) agent.Topic {
 		return ambientPodsTopic(agent.Topic{Name: "ambient", State: agent.TopicOK}, count, pending)
@@ -83,8 +83,9 @@ func TestAmbientTopics(t *testing.T) {
 	}
 }
 
-// TestRuleLock checks that the audit and ambient mode do not read rules at the same time.
-func TestRuleLock(t *testing.T) {
+// TestAuditAndAmbientModeShareTheRuleLock checks that the audit and ambient mode do not read rules
+// at the same time.
+func TestAuditAndAmbientModeShareTheRuleLock(t *testing.T) {
 	a := newAgent(t, map[string]string{"AMBIENT_ENABLED": "true"})
 	if lock := a.auditor.RuleLock; lock == nil || lock != a.ambient.pods.RuleLock {
 		t.Errorf("the audit has lock %p, ambient mode %p, want the same", lock, a.ambient.pods.RuleLock)

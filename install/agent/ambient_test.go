@@ -89,9 +89,9 @@ func (tn *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
 	}
 }
 
-// TestAmbientMode covers the plugin's ADD of a pod in ambient mode, the node's rules, and the
-// removal of both.
-func TestAmbientMode(t *testing.T) {
+// TestPodEntersAndLeavesAmbientMode covers the plugin's ADD of a pod in ambient mode, the node's
+// rules, and the removal of both.
+func TestPodEntersAndLeavesAmbientMode(t *testing.T) {
 	t.Parallel() // mostly waits
 	pod, host := netnstest.NewPod(t), netnstest.New(t)
 	tn := newTestNode(t)

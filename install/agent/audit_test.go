@@ -203,9 +203,9 @@ func (tn *testNode) locate() (l protocol.Location) {
 	return l
 }
 
-// TestTheAgentAudits checks that the agent audits the pods of its node, shows their states, and
-// returns their locations.
-func TestTheAgentAudits(t *testing.T) {
+// TestAgentAuditsAndLocatesThePodsOfItsNode checks that the agent audits the pods of its node,
+// shows their states, and returns their locations.
+func TestAgentAuditsAndLocatesThePodsOfItsNode(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
 	want := tn.addRedirectedPod()
@@ -235,9 +235,9 @@ func TestTheAgentAudits(t *testing.T) {
 	r.end()
 }
 
-// TestAuditWithoutServing checks that pods are audited without the socket too, and that pods are
-// watched only if a feature needs them.
-func TestAuditWithoutServing(t *testing.T) {
+// TestPodsAreAuditedWithoutTheSocket checks that pods are audited without the socket too, and that
+// pods are watched only if a feature needs them.
+func TestPodsAreAuditedWithoutTheSocket(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for audited, line := range map[string]string{
 		"true": "\nsluice_pods{state=\"unknown\"} 1\n", "false": "\nsluice_install_ready 1\n",

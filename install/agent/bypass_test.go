@@ -72,9 +72,10 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 	r.end()
 }
 
-// TestAPodThatStartsWithoutThePlugin checks that a pod for which the runtime did not call the
-// plugin makes the node not ready if the plugin is in the chain, and that the pod is redirected.
-func TestAPodThatStartsWithoutThePlugin(t *testing.T) {
+// TestAPodThatStartsWithoutThePluginMakesTheNodeNotReady checks that a pod for which the runtime
+// did not call the plugin makes the node not ready if the plugin is in the chain, and that the pod
+// is redirected.
+func TestAPodThatStartsWithoutThePluginMakesTheNodeNotReady(t *testing.T) {
 	t.Parallel() // mostly waits
 	const (
 		sidecar = `

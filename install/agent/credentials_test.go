@@ -45,18 +45,18 @@ func (tn *testNode) lastMessage(reason string) string {
 	return ""
 }
 
-// TestRotatedAuthority covers a rotation of the cluster's certificate authority: the node is not
-// ready while the API server has a certificate of the new authority and the kubelet has not
-// projected this authority. The agent needs no restart.
-func TestRotatedAuthority(t *testing.T) {
+// TestAgentRecoversFromARotatedAuthority covers a rotation of the cluster's certificate authority:
+// the node is not ready while the API server has a certificate of the new authority and the kubelet
+// has not projected this authority. The agent needs no restart.
+func TestAgentRecoversFromARotatedAuthority(t *testing.T) {
 	checkRejectedCredentials(t, (*testNode).RotateAuthority,
 		"does not verify the API server's certificate", "certificate")
 }
 
-// TestRecreatedServiceAccount covers a ServiceAccount that is deleted and created again: the node
-// is not ready while the API server rejects the token and the kubelet has not projected another
-// one. Afterwards the plugin gets a new kubeconfig.
-func TestRecreatedServiceAccount(t *testing.T) {
+// TestAgentRecoversFromARecreatedServiceAccount covers a ServiceAccount that is deleted and created
+// again: the node is not ready while the API server rejects the token and the kubelet has not
+// projected another one. Afterwards the plugin gets a new kubeconfig.
+func TestAgentRecoversFromARecreatedServiceAccount(t *testing.T) {
 	checkRejectedCredentials(t, func(tn *testNode) { tn.RecreateAccount(time.Now().Add(-time.Minute)) },
 		"rejects the agent's service account token (401), since ", "401")
 }
@@ -88,10 +88,10 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 	r.end()
 }
 
-// TestTokenThatIsNotReplaced checks that an agent whose token the kubelet should have replaced
-// exits with a reason and keeps the plugin installed. The next agent reports this once its token is
-// accepted.
-func TestTokenThatIsNotReplaced(t *testing.T) {
+// TestAgentExitsIfItsTokenIsNotReplaced checks that an agent whose token the kubelet should have
+// replaced exits with a reason and keeps the plugin installed. The next agent reports this once its
+// token is accepted.
+func TestAgentExitsIfItsTokenIsNotReplaced(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // errors are retried after seconds
 	tn := newTestNode(t)

@@ -189,9 +189,9 @@ func TestNodeEventsWaitAfterAFailure(t *testing.T) {
 	})
 }
 
-// TestShortRejection checks that rejected credentials are reported only if the rejection has lasted
-// for a while.
-func TestShortRejection(t *testing.T) {
+// TestShortRejectionIsNotReported checks that rejected credentials are reported only if the
+// rejection has lasted for a while.
+func TestShortRejectionIsNotReported(t *testing.T) {
 	now := time.Now()
 	for since, want := range map[time.Duration]bool{time.Second: false, time.Minute: true} {
 		e, ok := rejectionEvent(
@@ -202,9 +202,9 @@ func TestShortRejection(t *testing.T) {
 	}
 }
 
-// TestShortProblemsOfTheNode checks that a problem without a count is reported only if it lasts,
-// and that an exit reports it immediately.
-func TestShortProblemsOfTheNode(t *testing.T) {
+// TestShortProblemsOfTheNodeAreNotReported checks that a problem without a count is reported only
+// if it lasts, and that an exit reports it immediately.
+func TestShortProblemsOfTheNodeAreNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var events []string

@@ -32,10 +32,10 @@ var apiFaults = map[string]struct {
 // each component sends some immediately, and then retries with delays.
 func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
-// TestFaultsOfTheAPIServer checks that the agent reports a fault, and that during the fault it
-// retries with delays, keeps the plugin, and serves its cached pods. The agent recovers without a
-// restart.
-func TestFaultsOfTheAPIServer(t *testing.T) {
+// TestAgentRecoversFromFaultsOfTheAPIServer checks that the agent reports a fault, and that during
+// the fault it retries with delays, keeps the plugin, and serves its cached pods. The agent
+// recovers without a restart.
+func TestAgentRecoversFromFaultsOfTheAPIServer(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // mostly waits
 	for name, f := range apiFaults {
@@ -87,10 +87,10 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestAStartDuringAFault checks that an agent that starts during a fault is not ready, reports the
-// reason, keeps the plugin that its predecessor has installed, and is ready once the API server
-// answers.
-func TestAStartDuringAFault(t *testing.T) {
+// TestAnAgentThatStartsDuringAFaultKeepsThePlugin checks that an agent that starts during a fault
+// is not ready, reports the reason, keeps the plugin that its predecessor has installed, and is
+// ready once the API server answers.
+func TestAnAgentThatStartsDuringAFaultKeepsThePlugin(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // mostly waits
 	for name, f := range apiFaults {

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// TestFullDisks checks that an agent with a full directory names the file that it cannot write,
-// leaves no incomplete file, and becomes ready once there is space.
-func TestFullDisks(t *testing.T) {
+// TestAgentRecoversFromFullDisks checks that an agent with a full directory names the file that it
+// cannot write, leaves no incomplete file, and becomes ready once there is space.
+func TestAgentRecoversFromFullDisks(t *testing.T) {
 	t.Parallel() // mostly waits
 	if !filetest.Private(t) {
 		return

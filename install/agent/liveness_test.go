@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 )
 
-// TestSocketThatDoesNotAnswer checks that liveness fails if the agent listens on the socket and
-// does not answer, but does not fail if the socket is missing or the agent answers.
-func TestSocketThatDoesNotAnswer(t *testing.T) {
+// TestLivenessFailsIfTheSocketDoesNotAnswer checks that liveness fails if the agent listens on the
+// socket and does not answer, but does not fail if the socket is missing or the agent answers.
+func TestLivenessFailsIfTheSocketDoesNotAnswer(t *testing.T) {
 	for _, row := range []struct {
 		name             string
 		listens, replies bool
@@ -54,9 +54,9 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestRequestToItself checks that the agent's request to its own socket succeeds with an answer,
-// and fails without one.
-func TestRequestToItself(t *testing.T) {
+// TestRequestToItselfNeedsAnAnswer checks that the agent's request to its own socket succeeds with
+// an answer, and fails without one.
+func TestRequestToItselfNeedsAnAnswer(t *testing.T) {
 	alive := agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, `{}`)))
 	mute := agenttest.Listen(t, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1<<10)) })
 	for socket, want := range map[string]string{alive: "", mute: "no answer"} {
@@ -69,9 +69,9 @@ func TestRequestToItself(t *testing.T) {
 	}
 }
 
-// TestLiveness checks that the probe for liveness fails if one of the agent's loops is stuck, and
-// that loops of disabled features are not monitored.
-func TestLiveness(t *testing.T) {
+// TestLivenessFailsIfALoopIsStuck checks that the probe for liveness fails if one of the agent's
+// loops is stuck, and that loops of disabled features are not monitored.
+func TestLivenessFailsIfALoopIsStuck(t *testing.T) {
 	server := "socket of the plugin"
 	audit := []string{"auditor", "auditor's list of pods"}
 	for _, row := range []struct {

@@ -27,11 +27,11 @@ func (tn *testNode) addTaints() {
 	tn.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }
 
-// TestMissingPermissions checks that the plugin is not inserted if every pod would fail because
-// of a missing permission. In any case the node is not ready and keeps its taint, and the reasons
-// contain the API server's message about the permission. The node is ready soon after the
-// permission is granted.
-func TestMissingPermissions(t *testing.T) {
+// TestNodeIsNotReadyWithoutAPermission checks that the plugin is not inserted if every pod would
+// fail because of a missing permission. In any case the node is not ready and keeps its taint, and
+// the reasons contain the API server's message about the permission. The node is ready soon after
+// the permission is granted.
+func TestNodeIsNotReadyWithoutAPermission(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // mostly waits
 	for _, row := range []struct {
@@ -164,9 +164,9 @@ func TestTaintStaysUntilThePluginsPermissionIsKnown(t *testing.T) {
 	r.end()
 }
 
-// TestRevokedPermissions checks that the socket is no longer ready after the permissions were
-// revoked, although the agent still has the cached pods.
-func TestRevokedPermissions(t *testing.T) {
+// TestSocketIsNotReadyWithRevokedPermissions checks that the socket is no longer ready after the
+// permissions were revoked, although the agent still has the cached pods.
+func TestSocketIsNotReadyWithRevokedPermissions(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the test waits for seconds
 	tn := newTestNode(t)

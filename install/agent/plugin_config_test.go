@@ -74,7 +74,7 @@ func TestElement(t *testing.T) {
 	}
 }
 
-func TestElementThatThePluginWouldReject(t *testing.T) {
+func TestElementThatThePluginWouldRejectIsAnError(t *testing.T) {
 	_, _, err := agent.Element(readSettings(t, map[string]string{"SLUICE_DAEMONSET": "Mesh_Node"}))
 	if err == nil || !strings.Contains(err.Error(), "agent_daemonset") {
 		t.Errorf("Element returns the error %v, want an error about agent_daemonset", err)

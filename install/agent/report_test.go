@@ -114,7 +114,7 @@ func TestReportFiles(t *testing.T) {
 	)
 }
 
-func TestTokenReports(t *testing.T) {
+func TestResultsOfTokenPublicationsAreLoggedAndCounted(t *testing.T) {
 	tr := newTestReporter(t)
 	tr.reportToken(token.Status{Failed: 1, Problem: errors.New("not reached")})
 	tr.reportToken(token.Status{Failed: 2, Problem: errors.New("not reached")})
@@ -133,8 +133,9 @@ func TestTokenReports(t *testing.T) {
 	)
 }
 
-// TestTokenLifecycle checks that repeated attempts report a result only when it changes.
-func TestTokenLifecycle(t *testing.T) {
+// TestTokenIsReportedOnlyWhenItsStatusChanges checks that repeated attempts report a result only
+// when it changes.
+func TestTokenIsReportedOnlyWhenItsStatusChanges(t *testing.T) {
 	tr := newTestReporter(t)
 	s := token.Status{Published: 1, Origin: token.Projected}
 	tr.reportToken(s)
@@ -177,8 +178,9 @@ func TestCountAdd(t *testing.T) {
 	)
 }
 
-// TestPluginLine checks that log lines of the plugin keep their level, but cannot end the agent.
-func TestPluginLine(t *testing.T) {
+// TestPluginLinesKeepTheirLevel checks that log lines of the plugin keep their level, but cannot
+// end the agent.
+func TestPluginLinesKeepTheirLevel(t *testing.T) {
 	tr := newTestReporter(t)
 	for _, line := range []string{
 		`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`,
@@ -215,9 +217,9 @@ func TestKernelTester(t *testing.T) {
 	}
 }
 
-// TestUnwatchedNamespaces checks that a failed watch of namespaces is not reported as a failed watch
-// of pods.
-func TestUnwatchedNamespaces(t *testing.T) {
+// TestUnwatchedNamespacesAreNotReportedAsPods checks that a failed watch of namespaces is not
+// reported as a failed watch of pods.
+func TestUnwatchedNamespacesAreNotReportedAsPods(t *testing.T) {
 	core, recorded := observer.New(zap.WarnLevel)
 	a := &Agent{
 		options: Options{Log: &logs.Log{Logger: zap.New(core)}}, metrics: observe.NewMetrics("test"),

@@ -95,9 +95,9 @@ func TestStatus(t *testing.T) {
 	r.end()
 }
 
-// TestStatusWithoutAudit checks that the status does not call pods correct whose rules are not
-// compared.
-func TestStatusWithoutAudit(t *testing.T) {
+// TestStatusDoesNotCallUnauditedPodsCorrect checks that the status does not call pods correct whose
+// rules are not compared.
+func TestStatusDoesNotCallUnauditedPodsCorrect(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
 	tn.addRedirectedPod()
@@ -128,8 +128,9 @@ func TestStatusWithoutAudit(t *testing.T) {
 	r.end()
 }
 
-// TestStatusWithoutRepair checks that the node is not healthy while a pod lacks its rules.
-func TestStatusWithoutRepair(t *testing.T) {
+// TestNodeIsNotHealthyWhileAPodLacksRules checks that the node is not healthy while a pod lacks its
+// rules.
+func TestNodeIsNotHealthyWhileAPodLacksRules(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
 	ns, _ := tn.addSandbox(tn.addRedirectedPod())

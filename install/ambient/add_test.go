@@ -170,7 +170,7 @@ func TestAddFailsIfTheNodesRulesCannotBeWritten(t *testing.T) {
 	z.Wait(t, "del uid-web")
 }
 
-func TestAddRefuses(t *testing.T) {
+func TestAddRefusesPodsThatCannotBeEnrolled(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*decide.Pod)
@@ -235,9 +235,10 @@ func TestAddRefusesTheNodesNamespace(t *testing.T) {
 	}
 }
 
-// TestAddPrecedesTheWatch covers a pod whose ADD succeeds before the watch has reported the pod: it
-// stays enrolled until the watch or the API server reports that it was deleted.
-func TestAddPrecedesTheWatch(t *testing.T) {
+// TestPodStaysEnrolledUntilTheWatchReportsIt covers a pod whose ADD succeeds before the watch has
+// reported the pod: it stays enrolled until the watch or the API server reports that it was
+// deleted.
+func TestPodStaysEnrolledUntilTheWatchReportsIt(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		before  bool // the watch still reports an earlier pod with the name
@@ -328,9 +329,9 @@ func waitForLock(t *testing.T) {
 	})
 }
 
-// TestAddWhileAnAnnotationIsRemoved covers an ADD of a pod that has left ambient mode, and whose
-// annotation cannot be removed.
-func TestAddWhileAnAnnotationIsRemoved(t *testing.T) {
+// TestAddedPodStaysKnownWhileItsAnnotationIsRemoved covers an ADD of a pod that has left ambient
+// mode, and whose annotation cannot be removed.
+func TestAddedPodStaysKnownWhileItsAnnotationIsRemoved(t *testing.T) {
 	env, ns, _ := startEnrolled(t, nil)
 	added := make(chan error, 1)
 	env.mu.Lock()
@@ -370,8 +371,8 @@ func (env *testEnv) wantKnown(name string) {
 	})
 }
 
-// TestManyAdds adds as many pods concurrently as a large node has.
-func TestManyAdds(t *testing.T) {
+// TestManyAddsSucceed adds as many pods concurrently as a large node has.
+func TestManyAddsSucceed(t *testing.T) {
 	env := newTestEnv(t)
 	env.options.AddTimeout = time.Minute // for the race detector
 	const pods = 330
@@ -427,10 +428,10 @@ func TestAddUsesAnnotations(t *testing.T) {
 	}
 }
 
-// TestAddWhileRulesOfOtherPodsAreRead checks that an ADD takes precedence over audits and
+// TestAddTakesPrecedenceOverReadsOfOtherPods checks that an ADD takes precedence over audits and
 // reconciliations that wait for RuleLock, and that it does not wait longer than its context
 // permits.
-func TestAddWhileRulesOfOtherPodsAreRead(t *testing.T) {
+func TestAddTakesPrecedenceOverReadsOfOtherPods(t *testing.T) {
 	env := newTestEnv(t)
 	lock := env.options.RuleLock
 	env.put("first")

@@ -26,8 +26,9 @@ func (env *testEnv) useBackend(name compat.BackendName) {
 	}
 }
 
-// TestLegacyBackend checks that pods are enrolled and leave with iptables-legacy as with nftables.
-func TestLegacyBackend(t *testing.T) {
+// TestPodsAreEnrolledAndLeaveWithTheLegacyBackend checks that pods are enrolled and leave with
+// iptables-legacy as with nftables.
+func TestPodsAreEnrolledAndLeaveWithTheLegacyBackend(t *testing.T) {
 	env := newTestEnv(t)
 	env.useBackend(compat.BackendLegacy)
 	started, ran := netnstest.New(t), netnstest.New(t)
@@ -61,10 +62,10 @@ func TestLegacyBackend(t *testing.T) {
 	}
 }
 
-// TestBackendChanges checks that an agent with another backend moves the rules of running pods to
-// this backend, and does not report this as drift. The rules of the earlier backend are removed
-// from a pod that should leave.
-func TestBackendChanges(t *testing.T) {
+// TestChangedBackendMovesTheRules checks that an agent with another backend moves the rules of
+// running pods to this backend, and does not report this as drift. The rules of the earlier backend
+// are removed from a pod that should leave.
+func TestChangedBackendMovesTheRules(t *testing.T) {
 	env := newTestEnv(t)
 	stays, leaves := netnstest.New(t), netnstest.New(t)
 	env.put("stays", running("10.0.0.7"))

@@ -94,10 +94,11 @@ func TestPodLeavesBeforeItsNetworkNamespaceIsFound(t *testing.T) {
 	rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, ns) })
 }
 
-// TestModeIsUnknownAtTheStart covers an agent that cannot read the pods' namespace when it starts.
-// A pod that may be outside the mesh is not sent to ztunnel with its network namespace, and leaves
-// no trace when the namespace can be read. A pod that an earlier agent has enrolled stays enrolled.
-func TestModeIsUnknownAtTheStart(t *testing.T) {
+// TestPodOfUnknownModeIsNotEnrolledAtTheStart covers an agent that cannot read the pods' namespace
+// when it starts. A pod that may be outside the mesh is not sent to ztunnel with its network
+// namespace, and leaves no trace when the namespace can be read. A pod that an earlier agent has
+// enrolled stays enrolled.
+func TestPodOfUnknownModeIsNotEnrolledAtTheStart(t *testing.T) {
 	env := newTestEnv(t)
 	env.namespaceErr = errors.New("the kubeconfig does not exist")
 	env.namespaces["shop"] = "none"
@@ -134,9 +135,9 @@ func TestModeIsUnknownAtTheStart(t *testing.T) {
 	}
 }
 
-// TestPodsThatCannotBeReadAtTheStart checks that ztunnel keeps a pod that it serves and whose
-// object the agent cannot read.
-func TestPodsThatCannotBeReadAtTheStart(t *testing.T) {
+// TestZtunnelKeepsPodsThatCannotBeReadAtTheStart checks that ztunnel keeps a pod that it serves and
+// whose object the agent cannot read.
+func TestZtunnelKeepsPodsThatCannotBeReadAtTheStart(t *testing.T) {
 	env := newTestEnv(t)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
@@ -183,9 +184,9 @@ func TestNamespacesAreReadOnceAtTheStart(t *testing.T) {
 	}
 }
 
-// TestPodIsDeletedAtTheStart covers a pod that is deleted after the agent has listed it, and before
-// the agent has sent it to ztunnel.
-func TestPodIsDeletedAtTheStart(t *testing.T) {
+// TestPodThatIsDeletedAtTheStartIsRemoved covers a pod that is deleted after the agent has listed
+// it, and before the agent has sent it to ztunnel.
+func TestPodThatIsDeletedAtTheStartIsRemoved(t *testing.T) {
 	env := newTestEnv(t)
 	env.addSandbox("web", netnstest.New(t))
 	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
@@ -197,9 +198,9 @@ func TestPodIsDeletedAtTheStart(t *testing.T) {
 	})
 }
 
-// TestStaticPodAfterARestart covers a static pod, whose UID in the kubelet differs from its UID in
-// the API server. The agent finds the sandbox by the UID in the kubelet.
-func TestStaticPodAfterARestart(t *testing.T) {
+// TestStaticPodIsFoundAfterARestart covers a static pod, whose UID in the kubelet differs from its
+// UID in the API server. The agent finds the sandbox by the UID in the kubelet.
+func TestStaticPodIsFoundAfterARestart(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
 	env.put("static", running("10.0.0.7"), annotated("kubernetes.io/config.mirror", "hash"),
@@ -223,10 +224,10 @@ func TestStaticPodAfterARestart(t *testing.T) {
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.hasRules(ns) })
 }
 
-// TestZtunnelRestarts checks that a ztunnel that starts receives all pods with their network
-// namespaces. Nothing else changes, and a pod that starts between two ztunnels waits for the
-// second.
-func TestZtunnelRestarts(t *testing.T) {
+// TestRestartedZtunnelReceivesAllPods checks that a ztunnel that starts receives all pods with
+// their network namespaces. Nothing else changes, and a pod that starts between two ztunnels waits
+// for the second.
+func TestRestartedZtunnelReceivesAllPods(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
 	z.Stop()
 	fresh := netnstest.New(t)

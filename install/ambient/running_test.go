@@ -148,10 +148,10 @@ func TestPodLeavesInOrder(t *testing.T) {
 	})
 }
 
-// TestEndedPod checks that a pod that was deleted, was replaced by another pod with its name, or
-// has ended, is removed from ztunnel and from the node's rules. The annotation of a pod that no
-// longer exists is not changed.
-func TestEndedPod(t *testing.T) {
+// TestEndedPodIsRemovedFromZtunnel checks that a pod that was deleted, was replaced by another pod
+// with its name, or has ended, is removed from ztunnel and from the node's rules. The annotation of
+// a pod that no longer exists is not changed.
+func TestEndedPodIsRemovedFromZtunnel(t *testing.T) {
 	for _, name := range []string{
 		"deleted", "replaced by another pod with the name", "ended", "ended with an invalid annotation",
 	} {
@@ -179,9 +179,9 @@ func TestEndedPod(t *testing.T) {
 	}
 }
 
-// TestPodIsDeletedWhileZtunnelDoesNotReply checks that a pod that is deleted while ztunnel does not
-// reply is removed once ztunnel replies, and that other pods are not delayed.
-func TestPodIsDeletedWhileZtunnelDoesNotReply(t *testing.T) {
+// TestDeletedPodIsRemovedOnceZtunnelReplies checks that a pod that is deleted while ztunnel does
+// not reply is removed once ztunnel replies, and that other pods are not delayed.
+func TestDeletedPodIsRemovedOnceZtunnelReplies(t *testing.T) {
 	permitReply := make(chan struct{})
 	env, _, z := startEnrolled(t, func(r *zds.Request) string {
 		if r.GetDel() != nil {
@@ -267,9 +267,9 @@ func (env *testEnv) failUpdate(backend *failingBackend) (ns *netns.NS, event clu
 	return ns, event
 }
 
-// TestFailedUpdateOfAnEnrolledPod checks that a pod whose rules cannot be changed stays enrolled
-// with its earlier rules, and that the event says so.
-func TestFailedUpdateOfAnEnrolledPod(t *testing.T) {
+// TestPodStaysEnrolledIfItsRulesCannotBeChanged checks that a pod whose rules cannot be changed
+// stays enrolled with its earlier rules, and that the event says so.
+func TestPodStaysEnrolledIfItsRulesCannotBeChanged(t *testing.T) {
 	env := newTestEnv(t)
 	backend := &failingBackend{}
 	ns, e := env.failUpdate(backend)
@@ -286,15 +286,16 @@ func TestFailedUpdateOfAnEnrolledPod(t *testing.T) {
 	})
 }
 
-// TestUnknownResultOfAnUpdate covers an update that may have changed the rules of an enrolled pod.
-func TestUnknownResultOfAnUpdate(t *testing.T) {
+// TestPodIsNotEnrolledIfTheResultOfAnUpdateIsUnknown covers an update that may have changed the
+// rules of an enrolled pod.
+func TestPodIsNotEnrolledIfTheResultOfAnUpdateIsUnknown(t *testing.T) {
 	_, e := newTestEnv(t).failUpdate(&failingBackend{outcome: nft.Updated})
 	if e.Reason != "AmbientNotEnrolled" {
 		t.Errorf("event %+v, want AmbientNotEnrolled, because it is unknown which rules the pod has", e)
 	}
 }
 
-func TestAddressesOfARunningPodChange(t *testing.T) {
+func TestChangedAddressesAreSetInTheNodesRules(t *testing.T) {
 	env, _, _ := startEnrolled(t, nil)
 	env.put("web", running("10.0.0.9"))
 	rulestest.Eventually(t, "the node's rules have the new addresses", func() bool {
@@ -305,9 +306,10 @@ func TestAddressesOfARunningPodChange(t *testing.T) {
 	}
 }
 
-// TestAgentRestarts checks that ztunnel receives all pods again after a restart of the agent, with
-// the network namespaces that were found, and that nothing changes.
-func TestAgentRestarts(t *testing.T) {
+// TestZtunnelReceivesAllPodsAfterARestartOfTheAgent checks that ztunnel receives all pods again
+// after a restart of the agent, with the network namespaces that were found, and that nothing
+// changes.
+func TestZtunnelReceivesAllPodsAfterARestartOfTheAgent(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
 	env.stop()
 	z.Stop()
@@ -352,9 +354,9 @@ func TestAgentRestarts(t *testing.T) {
 	}
 }
 
-// TestPodsAreNotListedYet checks that no ztunnel is served and no ADD succeeds before the pods are
-// listed.
-func TestPodsAreNotListedYet(t *testing.T) {
+// TestNoZtunnelIsServedBeforePodsAreListed checks that no ztunnel is served and no ADD succeeds
+// before the pods are listed.
+func TestNoZtunnelIsServedBeforePodsAreListed(t *testing.T) {
 	env := newTestEnv(t)
 	env.options.AddTimeout = 50 * time.Millisecond
 	env.synced = false
@@ -372,9 +374,9 @@ func TestPodsAreNotListedYet(t *testing.T) {
 	ztunneltest.Start(t, env.socket, nil).Wait(t, "snapshot")
 }
 
-// TestAnnotationOfTheLastBoot checks that an annotation from before a reboot does not mean that the
-// pod is enrolled: without ztunnel it is pending.
-func TestAnnotationOfTheLastBoot(t *testing.T) {
+// TestAnnotationDoesNotProveThatAPodIsEnrolled checks that an annotation from before a reboot does
+// not mean that the pod is enrolled: without ztunnel it is pending.
+func TestAnnotationDoesNotProveThatAPodIsEnrolled(t *testing.T) {
 	env := newTestEnv(t)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
@@ -390,8 +392,8 @@ func TestAnnotationOfTheLastBoot(t *testing.T) {
 	}
 }
 
-// TestSandboxIsReplaced covers a pod that gets a new sandbox without an ADD.
-func TestSandboxIsReplaced(t *testing.T) {
+// TestReplacedSandboxIsEnrolled covers a pod that gets a new sandbox without an ADD.
+func TestReplacedSandboxIsEnrolled(t *testing.T) {
 	env, previous, z := startEnrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.Changed("", "")
@@ -408,9 +410,9 @@ func TestSandboxIsReplaced(t *testing.T) {
 	}
 }
 
-// TestSandboxIsReplacedByAnADDThatIsUnderWay covers a runtime that starts a process of the pod
+// TestReplacedSandboxIsNotEnrolledBeforeItsADD covers a runtime that starts a process of the pod
 // before ADD. The pod's status has the address of the earlier sandbox.
-func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
+func TestReplacedSandboxIsNotEnrolledBeforeItsADD(t *testing.T) {
 	env, previous, z := startEnrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.mu.Lock()

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestUninstallBeforeTheFirstReconciliation covers an agent that is stopped right after its start.
-// The pods that an earlier agent has enrolled leave ambient mode.
-func TestUninstallBeforeTheFirstReconciliation(t *testing.T) {
+// TestPodsLeaveIfUninstalledBeforeTheFirstReconciliation covers an agent that is stopped right
+// after its start. The pods that an earlier agent has enrolled leave ambient mode.
+func TestPodsLeaveIfUninstalledBeforeTheFirstReconciliation(t *testing.T) {
 	env := newTestEnv(t)
 	ns, left := netnstest.New(t), netnstest.New(t)
 	apply(t, compat.BackendNFT, ns, ambientRules(t))
@@ -43,7 +43,7 @@ func TestUninstallBeforeTheFirstReconciliation(t *testing.T) {
 	}
 }
 
-func TestUninstallBeforePodsAreListed(t *testing.T) {
+func TestUninstallFailsBeforePodsAreListed(t *testing.T) {
 	env := newTestEnv(t)
 	env.synced = false
 	env.start()
@@ -105,9 +105,9 @@ func TestUninstallWaitsForAnADD(t *testing.T) {
 	}
 }
 
-// TestUninstallWithoutReplyOfZtunnel checks that the time of an uninstallation does not grow with
-// the number of pods, because the kubelet kills an agent that needs too long.
-func TestUninstallWithoutReplyOfZtunnel(t *testing.T) {
+// TestUninstallIsLimitedInTimeWithoutZtunnel checks that the time of an uninstallation does not
+// grow with the number of pods, because the kubelet kills an agent that needs too long.
+func TestUninstallIsLimitedInTimeWithoutZtunnel(t *testing.T) {
 	permitReply := make(chan struct{})
 	defer close(permitReply)
 	env, _, _ := startEnrolled(t, func(r *zds.Request) string {

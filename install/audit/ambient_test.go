@@ -150,9 +150,10 @@ func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 	})
 }
 
-// TestAmbientPodChangesAndLeaves checks that the rules that the agent reports as installed become
-// the desired rules, and that a pod that has left ambient mode is neither audited nor repaired.
-func TestAmbientPodChangesAndLeaves(t *testing.T) {
+// TestRulesOfAnAmbientPodAreAuditedUntilItLeaves checks that the rules that the agent reports as
+// installed become the desired rules, and that a pod that has left ambient mode is neither audited
+// nor repaired.
+func TestRulesOfAnAmbientPodAreAuditedUntilItLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newAmbientTestEnv(t)
 		a := rules.DefaultAmbient()
@@ -213,9 +214,9 @@ func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 	}
 }
 
-// TestLocationOfAmbientPod checks that the location contains the installed rules, whatever the
-// pod's current annotations are.
-func TestLocationOfAmbientPod(t *testing.T) {
+// TestLocationContainsTheInstalledAmbientRules checks that the location contains the installed
+// rules, whatever the pod's current annotations are.
+func TestLocationContainsTheInstalledAmbientRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newAmbientTestEnv(t, func(env *ambientTestEnv) { env.parameters.DNS = false })
 		l, err := env.Locate(context.Background(), "shop", "web")

@@ -11,10 +11,10 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// TestHostileAnnotations covers annotations of an attacker: a pod with an invalid annotation is
-// reported in a short printable message, and is not repaired. Another pod of the node is repaired
-// at the same time.
-func TestHostileAnnotations(t *testing.T) {
+// TestHostileAnnotationsDelayNoOtherPod covers annotations of an attacker: a pod with an invalid
+// annotation is reported in a short printable message, and is not repaired. Another pod of the node
+// is repaired at the same time.
+func TestHostileAnnotationsDelayNoOtherPod(t *testing.T) {
 	const maxLen = 4 << 10 // cluster.SendEvent truncates messages to 1 KiB
 	for name, value := range map[string]string{
 		"control characters": "80\n2026-11-20 INFO all is well\x1b[2J\x00",

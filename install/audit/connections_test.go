@@ -113,9 +113,9 @@ func TestConnectionsThatWereNotExaminedAreReported(t *testing.T) {
 	})
 }
 
-// TestConnectionsThatCannotBeChecked checks that the event of a repair reports that connections
-// that bypass the proxy may remain.
-func TestConnectionsThatCannotBeChecked(t *testing.T) {
+// TestConnectionsThatCannotBeCheckedAreReported checks that the event of a repair reports that
+// connections that bypass the proxy may remain.
+func TestConnectionsThatCannotBeCheckedAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {

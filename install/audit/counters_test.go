@@ -71,7 +71,7 @@ func (env *testEnv) countSeries() (n int) {
 	return n
 }
 
-func TestCountersOfThePodsWithTheMostPackets(t *testing.T) {
+func TestOnlyPodsWithTheMostPacketsHaveCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, map[string]string{
 			"SLUICE_COUNTER_METRICS": "pod", "SLUICE_COUNTER_METRICS_PODS": "2",
@@ -97,9 +97,10 @@ func TestCountersOfThePodsWithTheMostPackets(t *testing.T) {
 	})
 }
 
-// TestCountersOfAReplacedPod covers a force-deleted pod of a StatefulSet whose sandbox still exists
-// when the next pod with its name starts. The series count the packets of the next pod.
-func TestCountersOfAReplacedPod(t *testing.T) {
+// TestCountersFollowTheNextPodWithTheName covers a force-deleted pod of a StatefulSet whose sandbox
+// still exists when the next pod with its name starts. The series count the packets of the next
+// pod.
+func TestCountersFollowTheNextPodWithTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 		first, next := countedPod("shop", "db-0"), countedPod("shop", "db-0")
@@ -229,7 +230,7 @@ func TestCountersOfANamespaceIncludeEndedPods(t *testing.T) {
 	})
 }
 
-func TestCountersAfterARestartOfTheAgent(t *testing.T) {
+func TestNoPacketIsCountedTwiceAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for per, want := range map[string][2]string{
 			"pod": {"{shop,web,outbound,captured} 10", "{shop,web,outbound,captured} 12"},

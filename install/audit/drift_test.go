@@ -98,9 +98,9 @@ func firstChain(s *fakeNamespace) *rules.Chain {
 	return nil
 }
 
-// TestMissedEvents checks that changes without events, as in iptables-legacy, are found
-// within the interval, and that after lost events all pods are audited immediately.
-func TestMissedEvents(t *testing.T) {
+// TestChangesWithoutEventsAreFound checks that changes without events, as in iptables-legacy, are
+// found within the interval, and that after lost events all pods are audited immediately.
+func TestChangesWithoutEventsAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a, b *fakeNamespace
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(env *testEnv) {
@@ -149,9 +149,9 @@ func TestFailedRepairDoesNotChangeTheBackend(t *testing.T) {
 	})
 }
 
-// TestLossesWithoutEnd checks that continuous losses of events, which a pod can cause, lead to
-// audits that use at most 2 % of a core.
-func TestLossesWithoutEnd(t *testing.T) {
+// TestContinuousLossesOfEventsCostLittle checks that continuous losses of events, which a pod can
+// cause, lead to audits that use at most 2 % of a core.
+func TestContinuousLossesOfEventsCostLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 100
 		var list []*fakeNamespace
@@ -175,9 +175,9 @@ func TestLossesWithoutEnd(t *testing.T) {
 	})
 }
 
-// TestAHostilePod checks that a pod that flushes its rules continuously is repaired once a second,
-// which costs little, and is reported.
-func TestAHostilePod(t *testing.T) {
+// TestAPodThatFlushesItsRulesIsRepairedOnceASecond checks that a pod that flushes its rules
+// continuously is repaired once a second, which costs little, and is reported.
+func TestAPodThatFlushesItsRulesIsRepairedOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *fakeNamespace
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(env *testEnv) {
@@ -210,9 +210,10 @@ func TestAHostilePod(t *testing.T) {
 	})
 }
 
-// TestRepairWithinASecond checks that removed rules are restored immediately if removals are rare,
-// and within a second if they are frequent, even if another difference cannot be repaired.
-func TestRepairWithinASecond(t *testing.T) {
+// TestRemovedRulesAreRestoredWithinASecond checks that removed rules are restored immediately if
+// removals are rare, and within a second if they are frequent, even if another difference cannot be
+// repaired.
+func TestRemovedRulesAreRestoredWithinASecond(t *testing.T) {
 	for name, foreignRoute := range map[string]string{
 		"everything can be repaired": "",
 		"a route cannot be removed":  "ip -4 rule priority 133 from all lookup 7",
@@ -254,9 +255,9 @@ func TestRepairWithinASecond(t *testing.T) {
 	}
 }
 
-// TestDriftThatCannotBeRepaired checks that differences that cannot be repaired are reported once
-// and shown as a state, and that the repair is retried rarely.
-func TestDriftThatCannotBeRepaired(t *testing.T) {
+// TestDriftThatCannotBeRepairedIsReportedOnce checks that differences that cannot be repaired are
+// reported once and shown as a state, and that the repair is retried rarely.
+func TestDriftThatCannotBeRepairedIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -289,10 +290,10 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 	})
 }
 
-// TestForeignRulesThatLetTrafficBypassTheProxy checks that such rules are reported once and shown
-// as a state, and that the agent does not change them. The decision is made again when rules may
-// have changed.
-func TestForeignRulesThatLetTrafficBypassTheProxy(t *testing.T) {
+// TestForeignRulesThatLetTrafficBypassAreReported checks that such rules are reported once and
+// shown as a state, and that the agent does not change them. The decision is made again when rules
+// may have changed.
+func TestForeignRulesThatLetTrafficBypassAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
@@ -326,9 +327,9 @@ func TestForeignRulesThatLetTrafficBypassTheProxy(t *testing.T) {
 	})
 }
 
-// TestIPv6AddressAfterADD covers a pod that receives an IPv6 address, for example from a router,
-// after its rules were made for IPv4 only.
-func TestIPv6AddressAfterADD(t *testing.T) {
+// TestIPv6AddressAfterADDIsReported covers a pod that receives an IPv6 address, for example from a
+// router, after its rules were made for IPv4 only.
+func TestIPv6AddressAfterADDIsReported(t *testing.T) {
 	for _, row := range []struct{ dualStack, states, reported string }{
 		{"true", "1 drifted", "RedirectBypassed"},
 		{"false", "1 redirected", ""}, // Istio does not capture it either
@@ -446,7 +447,7 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 	})
 }
 
-func TestRepairThatFails(t *testing.T) {
+func TestFailedRepairIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -473,8 +474,9 @@ func TestRepairThatFails(t *testing.T) {
 	})
 }
 
-// TestReportOnly checks that drift is only reported if SLUICE_AUDIT_REPAIR is false.
-func TestReportOnly(t *testing.T) {
+// TestDriftIsOnlyReportedWithoutRepair checks that drift is only reported if SLUICE_AUDIT_REPAIR is
+// false.
+func TestDriftIsOnlyReportedWithoutRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_REPAIR": "false"}, func(env *testEnv) {
@@ -493,9 +495,9 @@ func TestReportOnly(t *testing.T) {
 	})
 }
 
-// TestWithoutAudit checks that rules are not compared and no events are received if SLUICE_AUDIT is
-// false.
-func TestWithoutAudit(t *testing.T) {
+// TestRulesAreNotComparedWithoutAudit checks that rules are not compared and no events are received
+// if SLUICE_AUDIT is false.
+func TestRulesAreNotComparedWithoutAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT": "false"}, func(env *testEnv) {

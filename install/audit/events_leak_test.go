@@ -17,10 +17,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestAnHourOfEvents simulates an hour in which many pods are created, changed and deleted,
-// with and without ADD, and rules are removed. At the end all remaining pods are redirected. After
-// their deletion neither memory nor the disk contains any of the pods.
-func TestAnHourOfEvents(t *testing.T) {
+// TestAnHourOfEventsLeavesNothingBehind simulates an hour in which many pods are created, changed
+// and deleted, with and without ADD, and rules are removed. At the end all remaining pods are
+// redirected. After their deletion neither memory nor the disk contains any of the pods.
+func TestAnHourOfEventsLeavesNothingBehind(t *testing.T) {
 	before := netnstest.Descriptors(t)
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)

@@ -61,9 +61,9 @@ func TestEventsWaitForTheAPIServer(t *testing.T) {
 	})
 }
 
-// TestEventThatIsAlwaysRejected checks that a webhook that fails for the events of one pod does not
-// block the events of other pods.
-func TestEventThatIsAlwaysRejected(t *testing.T) {
+// TestRejectedEventDoesNotBlockOtherPods checks that a webhook that fails for the events of one pod
+// does not block the events of other pods.
+func TestRejectedEventDoesNotBlockOtherPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
 		env.options.Cluster = &rejectingCluster{testEnv: env, err: &cluster.StatusError{Code: 500}, pod: "a"}
@@ -79,9 +79,10 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 	})
 }
 
-// TestHostileNames checks that events and the log contain no control characters of a terminal,
-// even if the name of a table, which an attacker can choose, contains some.
-func TestHostileNames(t *testing.T) {
+// TestEventsAndLogContainNoControlCharacters checks that events and the log contain no control
+// characters of a terminal, even if the name of a table, which an attacker can choose, contains
+// some.
+func TestEventsAndLogContainNoControlCharacters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, lines := observer.New(zap.DebugLevel)
 		env := startTestEnv(t, nil, func(env *testEnv) {

@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestANamespaceThatCannotBeRead checks that the failure is counted, and that retries are rare.
-func TestANamespaceThatCannotBeRead(t *testing.T) {
+// TestANamespaceThatCannotBeReadIsRetriedRarely checks that the failure is counted, and that
+// retries are rare.
+func TestANamespaceThatCannotBeReadIsRetriedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -39,9 +40,9 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestAPartThatCannotBeRead checks that a pod is unknown, and neither repaired nor reported, while
-// a part of its state that is necessary for the decision cannot be read.
-func TestAPartThatCannotBeRead(t *testing.T) {
+// TestAPodWithAnUnreadablePartIsUnknown checks that a pod is unknown, and neither repaired nor
+// reported, while a part of its state that is necessary for the decision cannot be read.
+func TestAPodWithAnUnreadablePartIsUnknown(t *testing.T) {
 	failed := errors.New("operation not permitted")
 	noRules := func(s *fakeNamespace) { s.searchErr = failed }
 	istio := func(s *fakeNamespace) { s.istioErr = failed }
@@ -96,9 +97,9 @@ func TestAPartThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAddressesThatComeLater checks that a pod without an address is not reported, and is
-// redirected once it has one.
-func TestAddressesThatComeLater(t *testing.T) {
+// TestAPodIsRedirectedOnceItHasAnAddress checks that a pod without an address is not reported, and
+// is redirected once it has one.
+func TestAPodIsRedirectedOnceItHasAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
@@ -119,9 +120,9 @@ func TestAddressesThatComeLater(t *testing.T) {
 	})
 }
 
-// TestASandboxWithoutRecordAndAddress checks that a pod whose record and addresses DEL has removed
-// is not reported.
-func TestASandboxWithoutRecordAndAddress(t *testing.T) {
+// TestASandboxWithoutRecordAndAddressIsNotReported checks that a pod whose record and addresses DEL
+// has removed is not reported.
+func TestASandboxWithoutRecordAndAddressIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -163,9 +164,9 @@ func TestMissingAddressIsReportedAfterAWhile(t *testing.T) {
 	})
 }
 
-// TestRecordsThatCannotBeRead checks that pods whose desired state is unknown are counted as such,
-// instead of as pods outside of the mesh.
-func TestRecordsThatCannotBeRead(t *testing.T) {
+// TestPodsWithUnreadableRecordsAreUnknown checks that pods whose desired state is unknown are
+// counted as such, instead of as pods outside of the mesh.
+func TestPodsWithUnreadableRecordsAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		env := startTestEnv(t, nil, func(env *testEnv) {

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestPodThatKeepsChanging checks that the audits of a pod that changes continuously are limited,
-// and that its last change is processed.
-func TestPodThatKeepsChanging(t *testing.T) {
+// TestAuditsOfAPodThatKeepsChangingAreLimited checks that the audits of a pod that changes
+// continuously are limited, and that its last change is processed.
+func TestAuditsOfAPodThatKeepsChangingAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -42,9 +42,10 @@ func TestPodThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// TestPodThatSlowsAudits checks that a pod whose audits take long, for example because of tens of
-// thousands of rules, is audited less often, and does not delay the audits of other pods.
-func TestPodThatSlowsAudits(t *testing.T) {
+// TestAPodThatSlowsAuditsIsAuditedLessOften checks that a pod whose audits take long, for example
+// because of tens of thousands of rules, is audited less often, and does not delay the audits of
+// other pods.
+func TestAPodThatSlowsAuditsIsAuditedLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -95,9 +96,9 @@ func TestAnAuditThatWaitsIsNotExpensive(t *testing.T) {
 	})
 }
 
-// TestPodThatKeepsChangingAndIsNotLocated checks that a pod that changes continuously, and whose
-// sandbox is missing, does not cause continuous searches.
-func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
+// TestSearchesForAPodThatKeepsChangingAreLimited checks that a pod that changes continuously, and
+// whose sandbox is missing, does not cause continuous searches.
+func TestSearchesForAPodThatKeepsChangingAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, nil)
@@ -112,9 +113,9 @@ func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 	})
 }
 
-// TestChangesWithoutAudits checks that the auditor has no entries for changed pods if no feature
-// needs audits.
-func TestChangesWithoutAudits(t *testing.T) {
+// TestChangesWithoutAuditsLeaveNoEntries checks that the auditor has no entries for changed pods if
+// no feature needs audits.
+func TestChangesWithoutAuditsLeaveNoEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT": "false", "REPAIR_ENABLED": "false"})
 		for i := range 100 {
@@ -128,9 +129,9 @@ func TestChangesWithoutAudits(t *testing.T) {
 	})
 }
 
-// TestAttemptsOfAPodThatIsGone checks that the counts of attempts that limit searches and repairs
-// are removed with a deleted pod, even if the pod is deleted during an audit.
-func TestAttemptsOfAPodThatIsGone(t *testing.T) {
+// TestAttemptsAreForgottenWithThePod checks that the counts of attempts that limit searches and
+// repairs are removed with a deleted pod, even if the pod is deleted during an audit.
+func TestAttemptsAreForgottenWithThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, refusing, leaving := meshPod("lost"), meshPod("refusing"), meshPod("leaving")
 		env := startTestEnv(t, nil)

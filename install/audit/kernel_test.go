@@ -111,10 +111,10 @@ func TestAMovedInterfaceIsFound(t *testing.T) {
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
 }
 
-// TestATerminatingPodThatRenamesItsInterface covers a pod that renames its loopback interface in
-// its termination grace period. It is then unknown whether the pod's traffic is captured, and an
-// event reports this.
-func TestATerminatingPodThatRenamesItsInterface(t *testing.T) {
+// TestATerminatingPodThatRenamesItsInterfaceIsReported covers a pod that renames its loopback
+// interface in its termination grace period. It is then unknown whether the pod's traffic is
+// captured, and an event reports this.
+func TestATerminatingPodThatRenamesItsInterfaceIsReported(t *testing.T) {
 	network := newNetwork(t)
 	r, _, _ := startAuditor(t, network, compat.BackendNFT)
 	r.put(meshPod("web"), terminating)
@@ -195,9 +195,9 @@ func TestRunningPodIsRepaired(t *testing.T) {
 	}
 }
 
-// TestUnprotectedPodInTheKernel checks that a pod without rules is redirected according to the
-// addresses of its namespace, and stays redirected.
-func TestUnprotectedPodInTheKernel(t *testing.T) {
+// TestUnprotectedPodIsRedirectedInTheKernel checks that a pod without rules is redirected according
+// to the addresses of its namespace, and stays redirected.
+func TestUnprotectedPodIsRedirectedInTheKernel(t *testing.T) {
 	network := newNetwork(t)
 	r := newKernelTestEnv(t, nil)
 	r.add("web", network.Pod, "")
@@ -281,9 +281,9 @@ func testRepairWithUnreadableTable(t *testing.T, write func(testing.TB, *netns.N
 	}
 }
 
-// TestTooLargeLegacyTable checks that the state of a pod is unknown if a table of iptables-legacy
-// exceeds the limit, whether or not the table may have rules of Sluice.
-func TestTooLargeLegacyTable(t *testing.T) {
+// TestTooLargeLegacyTableMakesThePodUnknown checks that the state of a pod is unknown if a table of
+// iptables-legacy exceeds the limit, whether or not the table may have rules of Sluice.
+func TestTooLargeLegacyTableMakesThePodUnknown(t *testing.T) {
 	for _, table := range []string{"nat", "filter"} {
 		r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 		ns := netnstest.NewPod(t)
@@ -294,9 +294,9 @@ func TestTooLargeLegacyTable(t *testing.T) {
 	}
 }
 
-// TestAForeignTableBeforeSluicesTable covers a foreign table that translates addresses before
-// Sluice's table does: the foreign table is noticed and reported, but not removed.
-func TestAForeignTableBeforeSluicesTable(t *testing.T) {
+// TestAForeignTableBeforeSluicesTableIsReported covers a foreign table that translates addresses
+// before Sluice's table does: the foreign table is noticed and reported, but not removed.
+func TestAForeignTableBeforeSluicesTableIsReported(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.NewPod(t)

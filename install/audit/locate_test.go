@@ -159,9 +159,9 @@ func TestLocateFails(t *testing.T) {
 	})
 }
 
-// TestLocateAnOrphanedPod checks that a force-deleted pod is located by its records while its
-// sandbox exists, even while audits are disabled, and that errors say what is missing.
-func TestLocateAnOrphanedPod(t *testing.T) {
+// TestOrphanedPodIsLocatedByItsRecords checks that a force-deleted pod is located by its records
+// while its sandbox exists, even while audits are disabled, and that errors say what is missing.
+func TestOrphanedPodIsLocatedByItsRecords(t *testing.T) {
 	web := meshPod("web")
 	for _, row := range []struct {
 		name     string
@@ -249,9 +249,9 @@ func TestLocateAnOrphanedPod(t *testing.T) {
 	}
 }
 
-// TestLocateTheLatestOrphanedPod checks that the pod with the latest ADD is located if several
+// TestLatestOrphanedPodIsLocated checks that the pod with the latest ADD is located if several
 // force-deleted pods with its name have sandboxes, and that a pod without a sandbox is ignored.
-func TestLocateTheLatestOrphanedPod(t *testing.T) {
+func TestLatestOrphanedPodIsLocated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)
 		var sandboxes []*fakeNamespace
@@ -278,9 +278,9 @@ func TestLocateTheLatestOrphanedPod(t *testing.T) {
 	})
 }
 
-// TestAPodThatClaimsAnothersUID covers a pod whose annotation claims that it is the mirror pod of
-// another pod.
-func TestAPodThatClaimsAnothersUID(t *testing.T) {
+// TestAPodThatClaimsAnothersUIDIsNotGivenItsSandbox covers a pod whose annotation claims that it is
+// the mirror pod of another pod.
+func TestAPodThatClaimsAnothersUIDIsNotGivenItsSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		victim, thief := meshPod("victim"), meshPod("thief")
 		thief.Metadata.Annotations["kubernetes.io/config.mirror"] = "uid-victim"
@@ -300,8 +300,9 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 	})
 }
 
-// TestAStaticPod covers a static pod, which has different UIDs in ADD and in the API server.
-func TestAStaticPod(t *testing.T) {
+// TestAStaticPodIsRepaired covers a static pod, which has different UIDs in ADD and in the API
+// server.
+func TestAStaticPodIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		static := meshPod("web")
 		static.Metadata.UID = "hash"

@@ -80,9 +80,9 @@ func TestAForceDeletedPodIsRepaired(t *testing.T) {
 	}
 }
 
-// TestANewPodWithTheNameOfAForceDeletedPod covers a StatefulSet: a pod replaces a force-deleted pod
+// TestBothPodsOfANameAreAudited covers a StatefulSet: a pod replaces a force-deleted pod
 // whose sandbox still exists. Both are audited.
-func TestANewPodWithTheNameOfAForceDeletedPod(t *testing.T) {
+func TestBothPodsOfANameAreAudited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, replacement := meshPod("web"), meshPod("web")
 		replacement.Metadata.UID = "uid-new"
@@ -104,9 +104,9 @@ func TestANewPodWithTheNameOfAForceDeletedPod(t *testing.T) {
 	})
 }
 
-// TestADeletedMirrorPod checks that a static pod is audited, and counted once, while the kubelet
-// creates its mirror pod again.
-func TestADeletedMirrorPod(t *testing.T) {
+// TestAStaticPodIsCountedOnceWithoutItsMirrorPod checks that a static pod is audited, and counted
+// once, while the kubelet creates its mirror pod again.
+func TestAStaticPodIsCountedOnceWithoutItsMirrorPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		static := meshPod("web")
 		static.Metadata.UID = "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d"
@@ -144,10 +144,10 @@ func TestADeletedMirrorPod(t *testing.T) {
 	})
 }
 
-// TestAForgedMirrorPod covers a pod whose annotation claims that it is the mirror pod of a
-// force-deleted pod with its name. The kubelet deletes the forged pod without starting it. The
-// sandbox of the force-deleted pod stays audited.
-func TestAForgedMirrorPod(t *testing.T) {
+// TestAForgedMirrorPodDoesNotHideAForceDeletedPod covers a pod whose annotation claims that it is
+// the mirror pod of a force-deleted pod with its name. The kubelet deletes the forged pod without
+// starting it. The sandbox of the force-deleted pod stays audited.
+func TestAForgedMirrorPodDoesNotHideAForceDeletedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -171,10 +171,10 @@ func TestAForgedMirrorPod(t *testing.T) {
 	})
 }
 
-// TestRecordsOfPodsThatDoNotExist checks that records alone are not counted: the sandbox has ended
+// TestRecordsAloneAreNotCounted checks that records alone are not counted: the sandbox has ended
 // without DEL, or ADD did not redirect the pod. A sandbox that exists and cannot be entered is
 // counted as unknown.
-func TestRecordsOfPodsThatDoNotExist(t *testing.T) {
+func TestRecordsAloneAreNotCounted(t *testing.T) {
 	for name, row := range map[string]struct {
 		prepare func(*testEnv, *decide.Pod)
 		states  string
@@ -212,9 +212,9 @@ func TestRecordsOfPodsThatDoNotExist(t *testing.T) {
 	}
 }
 
-// TestAnEndedPodIsDeleted checks that the auditor has no entry for a deleted pod whose containers
-// had ended.
-func TestAnEndedPodIsDeleted(t *testing.T) {
+// TestAnEndedPodThatIsDeletedLeavesNoEntry checks that the auditor has no entry for a deleted pod
+// whose containers had ended.
+func TestAnEndedPodThatIsDeletedLeavesNoEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, nil, func(env *testEnv) { env.addRedirected(web) })
@@ -228,9 +228,9 @@ func TestAnEndedPodIsDeleted(t *testing.T) {
 	})
 }
 
-// TestAPodThatAppearsAfterItsRecord checks that a pod that is known first from its record, and then
-// from the API server, is counted once.
-func TestAPodThatAppearsAfterItsRecord(t *testing.T) {
+// TestAPodThatAppearsAfterItsRecordIsCountedOnce checks that a pod that is known first from its
+// record, and then from the API server, is counted once.
+func TestAPodThatAppearsAfterItsRecordIsCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -252,8 +252,9 @@ func TestAPodThatAppearsAfterItsRecord(t *testing.T) {
 	})
 }
 
-// TestCountersOfAForceDeletedPod checks that the packets of a force-deleted pod are counted once.
-func TestCountersOfAForceDeletedPod(t *testing.T) {
+// TestPacketsOfAForceDeletedPodAreCountedOnce checks that the packets of a force-deleted pod are
+// counted once.
+func TestPacketsOfAForceDeletedPodAreCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)
 		web := countedPod("shop", "web")
@@ -269,9 +270,9 @@ func TestCountersOfAForceDeletedPod(t *testing.T) {
 	})
 }
 
-// TestAForceDeletedPodInTheKernel checks that the rules of a force-deleted pod are restored when
-// they are removed, by events of its network namespace.
-func TestAForceDeletedPodInTheKernel(t *testing.T) {
+// TestRulesOfAForceDeletedPodAreRestored checks that the rules of a force-deleted pod are restored
+// when they are removed, by events of its network namespace.
+func TestRulesOfAForceDeletedPodAreRestored(t *testing.T) {
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.NewPod(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)

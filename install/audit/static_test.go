@@ -25,9 +25,9 @@ func (env *testEnv) addStatic(name string) (s *fakeNamespace, mirror *decide.Pod
 	return s, mirror
 }
 
-// TestAStaticPodWithoutARecord checks that a static pod without a record is repaired like other
-// pods, and stays repaired when the mirror pod is created again.
-func TestAStaticPodWithoutARecord(t *testing.T) {
+// TestAStaticPodWithoutARecordStaysRepaired checks that a static pod without a record is repaired
+// like other pods, and stays repaired when the mirror pod is created again.
+func TestAStaticPodWithoutARecordStaysRepaired(t *testing.T) {
 	for _, source := range []sandbox.Source{sandbox.Runtime, sandbox.Proc} {
 		t.Run(string(source), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -61,10 +61,10 @@ func TestAStaticPodWithoutARecord(t *testing.T) {
 	}
 }
 
-// TestAStaticPodThatMayNotBeRepaired checks that a static pod without a record is reported if
-// repairs are disabled. Its mirror pod is not deleted, because this would not create the static pod
-// again, but the mirror pod may be labeled.
-func TestAStaticPodThatMayNotBeRepaired(t *testing.T) {
+// TestMirrorPodOfABrokenStaticPodIsNotDeleted checks that a static pod without a record is reported
+// if repairs are disabled. Its mirror pod is not deleted, because this would not create the static
+// pod again, but the mirror pod may be labeled.
+func TestMirrorPodOfABrokenStaticPodIsNotDeleted(t *testing.T) {
 	for _, row := range []struct{ name, env, requests string }{
 		{"no action is allowed", "REPAIR_REPAIR_PODS=false", ""},
 		{"deletion is allowed", "REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true", ""},
@@ -96,10 +96,10 @@ func TestAStaticPodThatMayNotBeRepaired(t *testing.T) {
 	}
 }
 
-// TestAForgedMirrorPodWithoutARecord covers a pod whose annotation claims that it is the mirror pod
-// of another pod's static pod. The kubelet does not start it, and its status does not contain the
-// address of the static pod.
-func TestAForgedMirrorPodWithoutARecord(t *testing.T) {
+// TestAForgedMirrorPodWithoutARecordIsUnknown covers a pod whose annotation claims that it is the
+// mirror pod of another pod's static pod. The kubelet does not start it, and its status does not
+// contain the address of the static pod.
+func TestAForgedMirrorPodWithoutARecordIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, address := range []string{"", "10.0.0.8"} {
 			var s *fakeNamespace

@@ -76,10 +76,10 @@ func TestASandboxThatCannotBeOpenedExists(t *testing.T) {
 	})
 }
 
-// TestAPodThatEnds checks that nothing is reported about a pod that ends: DEL removes its record,
-// the runtime removes its addresses and then its network namespace, and only then its status
-// changes. The pod is audited after each step.
-func TestAPodThatEnds(t *testing.T) {
+// TestNothingIsReportedAboutAPodThatEnds checks that nothing is reported about a pod that ends: DEL
+// removes its record, the runtime removes its addresses and then its network namespace, and only
+// then its status changes. The pod is audited after each step.
+func TestNothingIsReportedAboutAPodThatEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		status podcache.PodStatus
 		change func(*decide.Pod) // since ADD
@@ -127,9 +127,9 @@ func TestAPodThatEnds(t *testing.T) {
 	}
 }
 
-// TestAPodThatIsNotRedirectedEnds checks that a pod that ADD has not redirected is not repaired
-// while it ends, although ADD would redirect it now.
-func TestAPodThatIsNotRedirectedEnds(t *testing.T) {
+// TestAPodThatIsNotRedirectedIsNotRepairedWhileItEnds checks that a pod that ADD has not redirected
+// is not repaired while it ends, although ADD would redirect it now.
+func TestAPodThatIsNotRedirectedIsNotRepairedWhileItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -174,10 +174,10 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 	})
 }
 
-// TestRulesThatCannotBeDecidedDuringTheRemoval checks that foreign rules whose effect cannot be
+// TestUndecidedRulesAreNotReportedDuringTheRemoval checks that foreign rules whose effect cannot be
 // decided are not reported while the runtime removes the sandbox, and are reported if only the
 // record is missing.
-func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
+func TestUndecidedRulesAreNotReportedDuringTheRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, deleted, lost := meshPod("ended"), meshPod("deleted"), meshPod("lost")
 		var s []*fakeNamespace
@@ -208,9 +208,10 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 	})
 }
 
-// TestAPodWhoseLoopbackInterfaceIsRemoved checks that a pod is not reported while its runtime
-// removes the loopback interface, which happens before DEL of the plugin removes the record.
-func TestAPodWhoseLoopbackInterfaceIsRemoved(t *testing.T) {
+// TestRemovalOfTheLoopbackInterfaceIsNotReported checks that a pod is not reported while its
+// runtime removes the loopback interface, which happens before DEL of the plugin removes the
+// record.
+func TestRemovalOfTheLoopbackInterfaceIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -278,9 +279,9 @@ func TestATerminatingPodIsReported(t *testing.T) {
 	}
 }
 
-// TestATerminatingPodWhoseSandboxCannotBeEntered checks that a pod in its termination grace period
-// counts as unknown if its sandbox may exist, and as ended if the sandbox does not exist.
-func TestATerminatingPodWhoseSandboxCannotBeEntered(t *testing.T) {
+// TestATerminatingPodIsUnknownWhileItsSandboxMayExist checks that a pod in its termination grace
+// period counts as unknown if its sandbox may exist, and as ended if the sandbox does not exist.
+func TestATerminatingPodIsUnknownWhileItsSandboxMayExist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -304,9 +305,9 @@ func TestATerminatingPodWhoseSandboxCannotBeEntered(t *testing.T) {
 	})
 }
 
-// TestARecordThatIsRemovedDuringAnAudit checks that nothing is reported about a pod whose DEL runs
-// while the pod is audited.
-func TestARecordThatIsRemovedDuringAnAudit(t *testing.T) {
+// TestARecordThatIsRemovedDuringAnAuditIsNotReported checks that nothing is reported about a pod
+// whose DEL runs while the pod is audited.
+func TestARecordThatIsRemovedDuringAnAuditIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -345,10 +346,10 @@ func TestATerminatingPodIsNotDeleted(t *testing.T) {
 	})
 }
 
-// TestAReplacedSandboxWhoseADDIsUnderWay covers a pod whose sandbox is replaced, by a runtime that
-// starts a process of the pod before ADD: containerd with user namespaces, and cri-dockerd. The
-// status of the pod contains the address of the earlier sandbox.
-func TestAReplacedSandboxWhoseADDIsUnderWay(t *testing.T) {
+// TestAReplacedSandboxIsNotRepairedDuringItsADD covers a pod whose sandbox is replaced, by a
+// runtime that starts a process of the pod before ADD: containerd with user namespaces, and
+// cri-dockerd. The status of the pod contains the address of the earlier sandbox.
+func TestAReplacedSandboxIsNotRepairedDuringItsADD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var old *fakeNamespace
@@ -376,9 +377,9 @@ func TestAReplacedSandboxWhoseADDIsUnderWay(t *testing.T) {
 	})
 }
 
-// TestAReplacedSandboxOfARepairedPod checks that the repair of an earlier sandbox does not hide
-// that the runtime created the next one without the plugin too.
-func TestAReplacedSandboxOfARepairedPod(t *testing.T) {
+// TestARepairDoesNotHideTheBypassOfTheNextSandbox checks that the repair of an earlier sandbox does
+// not hide that the runtime created the next one without the plugin too.
+func TestARepairDoesNotHideTheBypassOfTheNextSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		start := time.Now()
@@ -471,9 +472,9 @@ func TestAPodThatCannotBeReadIsNotInvalid(t *testing.T) {
 	}
 }
 
-// TestChangesWhileARepairIsRetried checks that another program is named as the cause only after
-// repeated repairs, not while a failed repair waits for its next attempt.
-func TestChangesWhileARepairIsRetried(t *testing.T) {
+// TestARetriedRepairBlamesNoOtherProgram checks that another program is named as the cause only
+// after repeated repairs, not while a failed repair waits for its next attempt.
+func TestARetriedRepairBlamesNoOtherProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {

@@ -73,9 +73,9 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 	})
 }
 
-// TestAPodThatHasNoSandboxYet checks that a missing sandbox is searched for again, immediately when
-// the pod changes, and that the pod is not counted before it has an address.
-func TestAPodThatHasNoSandboxYet(t *testing.T) {
+// TestAMissingSandboxIsSearchedForAgain checks that a missing sandbox is searched for again,
+// immediately when the pod changes, and that the pod is not counted before it has an address.
+func TestAMissingSandboxIsSearchedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
@@ -95,9 +95,9 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	})
 }
 
-// TestSandboxThatIsNotFound checks that a running pod without a sandbox is counted as unknown, and
-// that searches are rare.
-func TestSandboxThatIsNotFound(t *testing.T) {
+// TestARunningPodWithoutASandboxIsUnknown checks that a running pod without a sandbox is counted as
+// unknown, and that searches are rare.
+func TestARunningPodWithoutASandboxIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		core, lines := observer.New(zap.InfoLevel)
@@ -118,8 +118,8 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 	})
 }
 
-// TestANewSandbox checks that a new sandbox of a pod is found.
-func TestANewSandbox(t *testing.T) {
+// TestANewSandboxIsFound checks that a new sandbox of a pod is found.
+func TestANewSandboxIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var old *fakeNamespace
@@ -140,8 +140,9 @@ func TestANewSandbox(t *testing.T) {
 	})
 }
 
-// TestPodsThatAreNotRedirected checks that pods that need no redirection are not audited.
-func TestPodsThatAreNotRedirected(t *testing.T) {
+// TestPodsThatNeedNoRedirectionAreNotAudited checks that pods that need no redirection are not
+// audited.
+func TestPodsThatNeedNoRedirectionAreNotAudited(t *testing.T) {
 	for name, prepare := range map[string]func(*testEnv, *decide.Pod) podcache.PodStatus{
 		"a pod without a record that is being deleted": func(*testEnv, *decide.Pod) podcache.PodStatus {
 			return podcache.PodStatus{Phase: "Running", Deleted: true}
@@ -192,9 +193,9 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 	}
 }
 
-// TestAPodOfIstioCNI checks that a pod that istio-cni has redirected is not changed. All its rules
-// are evaluated, because it may have objects with the names of Sluice's.
-func TestAPodOfIstioCNI(t *testing.T) {
+// TestAPodOfIstioCNIIsNotChanged checks that a pod that istio-cni has redirected is not changed.
+// All its rules are evaluated, because it may have objects with the names of Sluice's.
+func TestAPodOfIstioCNIIsNotChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -235,9 +236,10 @@ func TestInvalidParametersAreReported(t *testing.T) {
 	})
 }
 
-// TestPolicies checks the action for a pod that started without the plugin. The actions have the
-// same precedence as in istio-cni. Deletion and labeling require a failed validation.
-func TestPolicies(t *testing.T) {
+// TestActionsHaveThePrecedenceOfIstioCNI checks the action for a pod that started without the
+// plugin. The actions have the same precedence as in istio-cni. Deletion and labeling require a
+// failed validation.
+func TestActionsHaveThePrecedenceOfIstioCNI(t *testing.T) {
 	const inPlace, deleting, labeling, nothing = "repaired", "delete shop/web uid-web@1",
 		"label shop/web uid-web cni.istio.io/uninitialized=true", ""
 	for _, row := range []struct {
@@ -309,9 +311,9 @@ func environment(text string) map[string]string {
 	return m
 }
 
-// TestRepairWithoutEffect checks that the next permitted action follows, once, if a later run of
-// the pod fails despite a repair.
-func TestRepairWithoutEffect(t *testing.T) {
+// TestNextActionFollowsARepairWithoutEffect checks that the next permitted action follows, once, if
+// a later run of the pod fails despite a repair.
+func TestNextActionFollowsARepairWithoutEffect(t *testing.T) {
 	for name, want := range map[string]string{
 		"REPAIR_DELETE_PODS=true": "delete shop/web uid-web@3",
 		"REPAIR_LABEL_PODS=true":  "label shop/web uid-web cni.istio.io/uninitialized=true",
@@ -344,9 +346,9 @@ func TestRepairWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestRepairThatIsNotPossible checks that the next permitted action follows if the pod cannot be
-// repaired, or its sandbox is not found.
-func TestRepairThatIsNotPossible(t *testing.T) {
+// TestNextActionFollowsIfARepairIsNotPossible checks that the next permitted action follows if the
+// pod cannot be repaired, or its sandbox is not found.
+func TestNextActionFollowsIfARepairIsNotPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, refused := meshPod("lost"), meshPod("refused")
 		env := startTestEnv(t, environment("REPAIR_DELETE_PODS=true"), func(env *testEnv) {
@@ -370,10 +372,10 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 	})
 }
 
-// TestAnIncompleteRepairInPlace covers a repair that returns an error although it has applied the
-// pod's rules. The pod counts as redirected: its connections that bypass the proxy are ended, the
-// repair is stored, and the pod is not deleted.
-func TestAnIncompleteRepairInPlace(t *testing.T) {
+// TestAnIncompleteRepairInPlaceCountsAsRedirected covers a repair that returns an error although it
+// has applied the pod's rules. The pod counts as redirected: its connections that bypass the proxy
+// are ended, the repair is stored, and the pod is not deleted.
+func TestAnIncompleteRepairInPlaceCountsAsRedirected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -405,9 +407,9 @@ func TestAnIncompleteRepairInPlace(t *testing.T) {
 	})
 }
 
-// TestActionsThatFail checks that an action is retried if the API server is unavailable or the pod
-// has changed.
-func TestActionsThatFail(t *testing.T) {
+// TestFailedActionsAreRetried checks that an action is retried if the API server is unavailable or
+// the pod has changed.
+func TestFailedActionsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, environment(
@@ -436,10 +438,10 @@ func TestActionsThatFail(t *testing.T) {
 	})
 }
 
-// TestAPodWhoseADDIsUnderWay covers a runtime that starts a process of the pod before the pod's
-// network and its ADD (cri-dockerd). The pod does not count as unprotected, and the addresses that
-// it has before the end of ADD are not used.
-func TestAPodWhoseADDIsUnderWay(t *testing.T) {
+// TestAPodIsNotUnprotectedDuringItsADD covers a runtime that starts a process of the pod before the
+// pod's network and its ADD (cri-dockerd). The pod does not count as unprotected, and the addresses
+// that it has before the end of ADD are not used.
+func TestAPodIsNotUnprotectedDuringItsADD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Status = decide.PodStatus{}
@@ -469,9 +471,9 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 	})
 }
 
-// TestPodThatEndsWhileItIsRepaired checks that neither memory nor the store contains a pod that is
-// deleted during its repair.
-func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
+// TestAPodThatEndsDuringItsRepairLeavesNothing checks that neither memory nor the store contains a
+// pod that is deleted during its repair.
+func TestAPodThatEndsDuringItsRepairLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -497,8 +499,9 @@ func (s silentCluster) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ s
 	return ctx.Err()
 }
 
-// TestActionsThatHang checks that an API server that does not reply does not delay repairs.
-func TestActionsThatHang(t *testing.T) {
+// TestActionsThatHangDelayNoRepair checks that an API server that does not reply does not delay
+// repairs.
+func TestActionsThatHangDelayNoRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, map[string]string{
@@ -525,9 +528,9 @@ func TestActionsThatHang(t *testing.T) {
 	})
 }
 
-// TestAPodThatADDCouldNotRead checks that a pod that ADD could not read and let start is repaired
-// too, with an event that contains the reason.
-func TestAPodThatADDCouldNotRead(t *testing.T) {
+// TestAPodThatADDCouldNotReadIsRepaired checks that a pod that ADD could not read and let start is
+// repaired too, with an event that contains the reason.
+func TestAPodThatADDCouldNotReadIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -550,9 +553,9 @@ func TestAPodThatADDCouldNotRead(t *testing.T) {
 	})
 }
 
-// TestUnknownStarts checks which pods are counted because it is unknown whether the runtime called
-// the plugin for them.
-func TestUnknownStarts(t *testing.T) {
+// TestPodsWithUnknownStartsAreCounted checks which pods are counted because it is unknown whether
+// the runtime called the plugin for them.
+func TestPodsWithUnknownStartsAreCounted(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		want  string // at once, and a minute later
@@ -614,11 +617,11 @@ func TestUnknownStarts(t *testing.T) {
 	})
 }
 
-// TestAddressesThatNeverMatch covers running pods without a record whose ADD seems to run forever:
-// the sandbox was found in /proc, and the status has an address that the network namespace never
-// gets. It also covers a network namespace without an address, for which the needed rules are
+// TestAddressesThatNeverMatchAreLogged covers running pods without a record whose ADD seems to run
+// forever: the sandbox was found in /proc, and the status has an address that the network namespace
+// never gets. It also covers a network namespace without an address, for which the needed rules are
 // unknown.
-func TestAddressesThatNeverMatch(t *testing.T) {
+func TestAddressesThatNeverMatchAreLogged(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		status    string // the address in the pod's status

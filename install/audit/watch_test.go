@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestListeningThatFails covers a watcher that cannot be opened: pods are audited at the audit
-// interval, opening is retried, and then the audited pods are added to the watcher.
-func TestListeningThatFails(t *testing.T) {
+// TestASubscriptionThatFailsIsRetried covers a watcher that cannot be opened: pods are audited at
+// the audit interval, opening is retried, and then the audited pods are added to the watcher.
+func TestASubscriptionThatFailsIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
 		tries := 0
@@ -42,9 +42,9 @@ func TestListeningThatFails(t *testing.T) {
 	})
 }
 
-// TestLostEventsBeforeTheNextAudit checks that a pod that was audited between two losses is audited
+// TestEachLossAuditsAPodAgain checks that a pod that was audited between two losses is audited
 // again.
-func TestLostEventsBeforeTheNextAudit(t *testing.T) {
+func TestEachLossAuditsAPodAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -69,9 +69,9 @@ func TestLostEventsBeforeTheNextAudit(t *testing.T) {
 	})
 }
 
-// TestInodeNumberOfANamespaceIsReused covers the inode number of a destroyed namespace, which the
-// kernel gives to the namespace of another pod.
-func TestInodeNumberOfANamespaceIsReused(t *testing.T) {
+// TestAReusedInodeNumberBelongsToTheNewPod covers the inode number of a destroyed namespace, which
+// the kernel gives to the namespace of another pod.
+func TestAReusedInodeNumberBelongsToTheNewPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := meshPod("a"), meshPod("b")
 		var old *fakeNamespace

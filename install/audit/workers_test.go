@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWorkers schedules audits and deletes pods while audits run. Two workers never audit one pod
-// at the same time, each audit starts at most 20 ms after the earliest scheduled time, and the
-// queue is empty at the end.
-func TestWorkers(t *testing.T) {
+// TestWorkersNeverAuditAPodConcurrently schedules audits and deletes pods while audits run. Two
+// workers never audit one pod at the same time, each audit starts at most 20 ms after the earliest
+// scheduled time, and the queue is empty at the end.
+func TestWorkersNeverAuditAPodConcurrently(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// A step n concerns the pod n%8. If n/8%4 is 0, it deletes the pod; otherwise it schedules
 		// an audit of the pod after n/32 milliseconds.

@@ -129,9 +129,9 @@ func TestRepliesOfOthersAreErrors(t *testing.T) {
 	}
 }
 
-// TestUntaint checks that only the taints with the key are removed, and that a taint that was added
-// after the node was read is kept: then the node must be read again.
-func TestUntaint(t *testing.T) {
+// TestUntaintRemovesOnlyTaintsWithTheKey checks that only the taints with the key are removed, and
+// that a taint that was added after the node was read is kept: then the node must be read again.
+func TestUntaintRemovesOnlyTaintsWithTheKey(t *testing.T) {
 	const startup, other, later = `{"effect":"NoSchedule","key":"a/not-ready"}`,
 		`{"effect":"NoSchedule","key":"dedicated","value":"gpu"}`,
 		`{"effect":"NoExecute","key":"node.kubernetes.io/unreachable"}`
@@ -186,9 +186,9 @@ func TestSendEvent(t *testing.T) {
 	}
 }
 
-// TestEventsOfUntrustedText checks that events contain only the printable characters of untrusted
-// text, and that a pod whose name has the maximum length has events too.
-func TestEventsOfUntrustedText(t *testing.T) {
+// TestEventsContainOnlyPrintableText checks that events contain only the printable characters of
+// untrusted text, and that a pod whose name has the maximum length has events too.
+func TestEventsContainOnlyPrintableText(t *testing.T) {
 	server, c := start(t)
 	long := cluster.Object{
 		Kind: "Pod", APIVersion: "v1", Namespace: "shop",

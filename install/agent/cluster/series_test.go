@@ -94,9 +94,9 @@ func TestDifferentEventsAreNotAggregated(t *testing.T) {
 	}
 }
 
-// TestARepetitionOfAnEventThatCannotBeChanged checks that an event that has expired, or that the
+// TestAnEventThatCannotBeChangedIsCreatedAgain checks that an event that has expired, or that the
 // agent must not change, is created again with all repetitions.
-func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
+func TestAnEventThatCannotBeChangedIsCreatedAgain(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 		server, c := start(t)
 		c.SetUpdateIntervals(time.Millisecond, time.Millisecond)
@@ -108,9 +108,9 @@ func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 	}
 }
 
-// TestARepetitionDuringAnOutage checks that repetitions are kept while the API server does not
-// answer.
-func TestARepetitionDuringAnOutage(t *testing.T) {
+// TestRepetitionsAreKeptDuringAnOutage checks that repetitions are kept while the API server does
+// not answer.
+func TestRepetitionsAreKeptDuringAnOutage(t *testing.T) {
 	server, c := start(t)
 	c.SetUpdateIntervals(time.Millisecond, 2*time.Millisecond)
 	repeat(t, c, 1)
@@ -122,9 +122,9 @@ func TestARepetitionDuringAnOutage(t *testing.T) {
 	}
 }
 
-// TestFirstEventThatIsRejected checks that SendEvent returns an error if the API server rejects a
-// first event: the caller must repeat it.
-func TestFirstEventThatIsRejected(t *testing.T) {
+// TestSendEventFailsIfAFirstEventIsRejected checks that SendEvent returns an error if the API
+// server rejects a first event: the caller must repeat it.
+func TestSendEventFailsIfAFirstEventIsRejected(t *testing.T) {
 	server, c := start(t)
 	e := cluster.Event{About: cluster.NodeObject("node-1"), Reason: "R", Time: time.Now()}
 	server.SetToken("another")

@@ -41,9 +41,10 @@ func watch(t *testing.T, c *cluster.Client) (failed chan error, end func()) {
 	}
 }
 
-// TestEndlessWatch checks that a watch whose answer never begins, or arrives byte by byte, is
-// abandoned some time after the API server should have ended it, and that a new watch follows.
-func TestEndlessWatch(t *testing.T) {
+// TestWatchThatDoesNotEndIsAbandoned checks that a watch whose answer never begins, or arrives byte
+// by byte, is abandoned some time after the API server should have ended it, and that a new watch
+// follows.
+func TestWatchThatDoesNotEndIsAbandoned(t *testing.T) {
 	for fault, behavior := range map[string]apiservertest.Behavior{
 		"no answer":    apiservertest.NoReply(),
 		"byte by byte": apiservertest.Trickle(time.Second),

@@ -143,9 +143,9 @@ func TestExitsBackOff(t *testing.T) {
 	})
 }
 
-// TestTokenThatIsReplacedInTime checks that only the rejection of the currently projected token
-// counts.
-func TestTokenThatIsReplacedInTime(t *testing.T) {
+// TestOnlyRejectionsOfTheCurrentTokenCount checks that only the rejection of the currently
+// projected token counts.
+func TestOnlyRejectionsOfTheCurrentTokenCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
 		m, done := p.start()

@@ -58,9 +58,9 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestTimeWithoutRunning checks that time in which the process is stopped does not count: the
-// number of checks decides.
-func TestTimeWithoutRunning(t *testing.T) {
+// TestTimeWithoutRunningDoesNotCount checks that time in which the process is stopped does not
+// count: the number of checks decides.
+func TestTimeWithoutRunningDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := heartbeat.New(heartbeat.Loop{
 			Name: "auditor", Progress: func() (uint64, bool) {

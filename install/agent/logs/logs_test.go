@@ -67,9 +67,9 @@ func TestLinesOfAllMessagesAreBounded(t *testing.T) {
 	})
 }
 
-// TestRecent checks that the latest warnings and errors are kept at any log level, one for each
-// message, with the latest error.
-func TestRecent(t *testing.T) {
+// TestRecentKeepsTheLatestErrors checks that the latest warnings and errors are kept at any log
+// level, one for each message, with the latest error.
+func TestRecentKeepsTheLatestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := newLog(t, "none")
 		begin := time.Now()
@@ -102,9 +102,9 @@ func TestRecent(t *testing.T) {
 	})
 }
 
-// TestLibraries checks that log lines of libraries have the agent's format and the same message,
-// and that they are not kept.
-func TestLibraries(t *testing.T) {
+// TestLinesOfLibrariesHaveOneMessage checks that log lines of libraries have the agent's format and
+// the same message, and that they are not kept.
+func TestLinesOfLibrariesHaveOneMessage(t *testing.T) {
 	l, out := newLog(t, "debug")
 	before := log.Writer()
 	flags := log.Flags()

@@ -191,10 +191,10 @@ func (n *network) attack(ready func() bool) {
 	_ = cmd.Wait()
 }
 
-// TestFlood checks that a pod that opens thousands of connections gets no more than its limit.
-// During the flood, probes and scrapes are answered, and the agent needs few descriptors and little
-// memory.
-func TestFlood(t *testing.T) {
+// TestFloodDoesNotBlockProbes checks that a pod that opens thousands of connections gets no more
+// than its limit. During the flood, probes and scrapes are answered, and the agent needs few
+// descriptors and little memory.
+func TestFloodDoesNotBlockProbes(t *testing.T) {
 	netnstest.RequireRoot(t)
 	n := newNetwork(t)
 	var l net.Listener

@@ -63,9 +63,9 @@ func stillOpen(peers []*peer) (n int) {
 	return n
 }
 
-// TestConnectionLimitOfAnAddress checks that one address has at most eight open connections, and
-// that the oldest is closed for a new one.
-func TestConnectionLimitOfAnAddress(t *testing.T) {
+// TestOldestConnectionOfAnAddressIsReplaced checks that one address has at most eight open
+// connections, and that the oldest is closed for a new one.
+func TestOldestConnectionOfAnAddressIsReplaced(t *testing.T) {
 	tl := newTestLimiter()
 	accepted := tl.connect(times(20, "10.1.0.7")...)
 	if len(accepted) != 20 || stillOpen(accepted) != 8 || !accepted[11].closed || accepted[12].closed {
@@ -74,9 +74,9 @@ func TestConnectionLimitOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestConnectionLimitOfAllAddresses checks that, at the limit of all addresses, the address with
-// the most connections loses one to an address without connections.
-func TestConnectionLimitOfAllAddresses(t *testing.T) {
+// TestAddressWithTheMostConnectionsLosesOne checks that, at the limit of all addresses, the address
+// with the most connections loses one to an address without connections.
+func TestAddressWithTheMostConnectionsLosesOne(t *testing.T) {
 	tl := newTestLimiter()
 	var accepted []*peer
 	for _, from := range []string{
@@ -105,10 +105,10 @@ func TestConnectionLimitOfAllAddresses(t *testing.T) {
 	}
 }
 
-// TestRates checks that an address may open 20 new connections per second, an address of the node
-// 80, and all addresses that are not the node's together 100. The first connection of each address
-// in a second is always accepted.
-func TestRates(t *testing.T) {
+// TestNewConnectionsAreLimitedPerSecond checks that an address may open 20 new connections per
+// second, an address of the node 80, and all addresses that are not the node's together 100. The
+// first connection of each address in a second is always accepted.
+func TestNewConnectionsAreLimitedPerSecond(t *testing.T) {
 	tl := newTestLimiter()
 	if n := len(tl.connect(times(50, "10.1.0.7")...)); n != 20 {
 		t.Errorf("%d connections of one address, want 20", n)
@@ -128,8 +128,9 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestReports checks that refusals are reported once a minute, with their number.
-func TestReports(t *testing.T) {
+// TestRefusalsAreReportedOnceAMinute checks that refusals are reported once a minute, with their
+// number.
+func TestRefusalsAreReportedOnceAMinute(t *testing.T) {
 	tl := newTestLimiter()
 	for range 90 {
 		tl.connect(times(30, "10.1.0.7")...)
@@ -142,8 +143,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestManyAddresses checks that the number of tracked addresses is bounded.
-func TestManyAddresses(t *testing.T) {
+// TestTrackedAddressesAreBounded checks that the number of tracked addresses is bounded.
+func TestTrackedAddressesAreBounded(t *testing.T) {
 	tl := newTestLimiter()
 	for i := range 3 * maxAddresses {
 		tl.connect(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String())
@@ -153,9 +154,9 @@ func TestManyAddresses(t *testing.T) {
 	}
 }
 
-// TestConnectionIsClosedTwice checks that a connection that is closed twice, as by net/http, is
-// counted once.
-func TestConnectionIsClosedTwice(t *testing.T) {
+// TestConnectionThatIsClosedTwiceIsCountedOnce checks that a connection that is closed twice, as by
+// net/http, is counted once.
+func TestConnectionThatIsClosedTwiceIsCountedOnce(t *testing.T) {
 	tl := newTestLimiter()
 	conn := tl.admit(&peer{from: "10.1.0.7"})
 	_, _ = conn.Close(), conn.Close()
