@@ -118,7 +118,6 @@ func TestARunningPodWithoutASandboxIsUnknown(t *testing.T) {
 	})
 }
 
-// TestANewSandboxIsFound checks that a new sandbox of a pod is found.
 func TestANewSandboxIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -140,8 +139,6 @@ func TestANewSandboxIsFound(t *testing.T) {
 	})
 }
 
-// TestPodsThatNeedNoRedirectionAreNotAudited checks that pods that need no redirection are not
-// audited.
 func TestPodsThatNeedNoRedirectionAreNotAudited(t *testing.T) {
 	for name, prepare := range map[string]func(*testEnv, *decide.Pod) podcache.PodStatus{
 		"a pod without a record that is being deleted": func(*testEnv, *decide.Pod) podcache.PodStatus {

@@ -195,7 +195,7 @@ func TestRemoveAtAnyPosition(t *testing.T) {
 	}
 }
 
-func TestInsertErrors(t *testing.T) {
+func TestInvalidElementsAreNotInserted(t *testing.T) {
 	list := parse(t, lists["one line"])
 	for _, bad := range []string{``, `[]`, `{}`, `{"type":""}`, `{"type":1}`, `"sluice-cni"`} {
 		if _, err := list.Insert(json.RawMessage(bad)); err == nil {

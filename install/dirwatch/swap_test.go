@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/dirwatch"
 )
 
-// TestDirectoriesSwapNames checks that after any renames Renew watches exactly the directories that
-// have the names at that time.
-func TestDirectoriesSwapNames(t *testing.T) {
+// TestRenewWatchesTheDirectoriesWithTheNames checks that after any renames Renew watches exactly
+// the directories that have the names at that time.
+func TestRenewWatchesTheDirectoriesWithTheNames(t *testing.T) {
 	root := newLinkedDir(t, map[string]string{
 		"dir/a": "../real/file", "dir/b": "../other/file", "dir/c": "../hops/old",
 	})

@@ -50,7 +50,7 @@ func TestChangesAreNoticed(t *testing.T) {
 	}
 }
 
-func TestDirectoryThatIsCreatedLateOrReplaced(t *testing.T) {
+func TestDirectoryThatIsCreatedLateOrReplacedIsWatched(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "late")
 	w, woken := newWatch(dir)

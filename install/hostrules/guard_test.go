@@ -270,9 +270,9 @@ func TestFlushedRulesAreRestored(t *testing.T) {
 	}
 }
 
-// TestAnotherProgramRemovesTheRulesRepeatedly checks that the first repairs are immediate, that the
+// TestRepairsOfAConflictAreLimited checks that the first repairs are immediate, that the
 // following ones are limited, and that the conflict is reported once.
-func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
+func TestRepairsOfAConflictAreLimited(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	env.run()
 	pods := addresses("10.0.0.1")
@@ -413,10 +413,10 @@ func TestALastingFailureOfTheSubscriptionIsReportedOnce(t *testing.T) {
 	})
 }
 
-// TestFirewalldReloads covers a reload of firewalld, which replaces its own table in transactions,
-// and flushes all tables of iptables, including rules of other programs. The node's rules in
-// nf_tables stay.
-func TestFirewalldReloads(t *testing.T) {
+// TestReloadOfFirewalldKeepsTheRules covers a reload of firewalld, which replaces its own table in
+// transactions, and flushes all tables of iptables, including rules of other programs. The node's
+// rules in nf_tables stay.
+func TestReloadOfFirewalldKeepsTheRules(t *testing.T) {
 	listing, err := os.ReadFile("../../nft/testdata/programs/firewalld.nft")
 	must(t, err)
 	env := newTestEnv(t, compat.BackendNFT)
@@ -527,9 +527,9 @@ func TestLegacyRulesAreRestored(t *testing.T) {
 	rulestest.Eventually(t, "the repair is reported", func() bool { return env.countReports(hostrules.Repaired) == 2 })
 }
 
-// TestKubeletRestarts covers a kubelet that is absent for a while, and whose cgroup systemd creates
-// again.
-func TestKubeletRestarts(t *testing.T) {
+// TestRulesFollowARestartedKubelet covers a kubelet that is absent for a while, and whose cgroup
+// systemd creates again.
+func TestRulesFollowARestartedKubelet(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	env.run()
 	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
@@ -556,8 +556,8 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 }
 
-// TestKubeletDoesNotRestart checks that a kubelet that stays missing is reported, once.
-func TestKubeletDoesNotRestart(t *testing.T) {
+// TestMissingKubeletIsReportedOnce checks that a kubelet that stays missing is reported, once.
+func TestMissingKubeletIsReportedOnce(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	env.options.RestartTime = time.Second
 	env.Guard = hostrules.New(env.options)
@@ -574,7 +574,7 @@ func TestKubeletDoesNotRestart(t *testing.T) {
 	}
 }
 
-func TestKubeletIsMissingAtTheStart(t *testing.T) {
+func TestWithoutAKubeletProbesOfUser0Match(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	env.kubeletErr = errors.New("no kubelet")
 	env.kubelet = hostrules.Kubelet{}
@@ -655,9 +655,9 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	}
 }
 
-// TestRemovalWithoutTheLock checks that only the rules of iptables-legacy remain if the lock of the
-// iptables programs cannot be taken.
-func TestRemovalWithoutTheLock(t *testing.T) {
+// TestRemovalWithoutTheLockKeepsOnlyLegacyRules checks that only the rules of iptables-legacy
+// remain if the lock of the iptables programs cannot be taken.
+func TestRemovalWithoutTheLockKeepsOnlyLegacyRules(t *testing.T) {
 	env := newTestEnv(t, compat.BackendLegacy)
 	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	p, _, _ := env.Parameters()
@@ -693,8 +693,9 @@ func TestRemovalWithoutTheLock(t *testing.T) {
 	}
 }
 
-// TestRulesThatCannotBeWritten checks that an error is reported once, and that writing is retried.
-func TestRulesThatCannotBeWritten(t *testing.T) {
+// TestWritingIsRetriedAfterOneReport checks that an error is reported once, and that writing is
+// retried.
+func TestWritingIsRetriedAfterOneReport(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	broken := errors.New("the kernel rejects the rules")
 	var mu sync.Mutex

@@ -141,9 +141,9 @@ func TestFindKubelet(t *testing.T) {
 	}
 }
 
-// TestAKubeletThatCannotBeExamined checks that an error while the kubelet's cgroup is determined is
-// not treated as a kubelet without a cgroup.
-func TestAKubeletThatCannotBeExamined(t *testing.T) {
+// TestAKubeletThatCannotBeExaminedIsAnError checks that an error while the kubelet's cgroup is
+// determined is not treated as a kubelet without a cgroup.
+func TestAKubeletThatCannotBeExaminedIsAnError(t *testing.T) {
 	host := (*netns.NS)(nil).ID()
 	for _, row := range []struct {
 		name     string
@@ -192,9 +192,9 @@ func TestProcessInAPodIsNotTheKubelet(t *testing.T) {
 	}
 }
 
-// TestNode checks that Do runs a function in the node's network and cgroup namespaces, and that the
-// calling thread stays in its own.
-func TestNode(t *testing.T) {
+// TestDoRunsInTheNodesNamespaces checks that Do runs a function in the node's network and cgroup
+// namespaces, and that the calling thread stays in its own.
+func TestDoRunsInTheNodesNamespaces(t *testing.T) {
 	netnstest.RequireRoot(t)
 	host := netnstest.New(t)
 	name := fmt.Sprintf("sluice-test-%d-node", os.Getpid())

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/hostrules"
 )
 
-// TestLock checks that Lock acquires the lock of the iptables programs, and waits while another
-// program has it.
-func TestLock(t *testing.T) {
+// TestLockWaitsForAnotherProgram checks that Lock acquires the lock of the iptables programs, and
+// waits while another program has it.
+func TestLockWaitsForAnotherProgram(t *testing.T) {
 	proc := t.TempDir()
 	run := filepath.Join(proc, "1", "root", "run")
 	if err := os.MkdirAll(run, 0o755); err != nil {

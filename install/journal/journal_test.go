@@ -207,9 +207,9 @@ func countDescriptorsOf(t *testing.T, path string) int {
 	return n
 }
 
-// TestAReadOnlyStateDirectory checks a state directory that has become read-only: its lock can be
-// acquired, its journal can be read, and recording an unchanged entry succeeds.
-func TestAReadOnlyStateDirectory(t *testing.T) {
+// TestAReadOnlyStateDirectoryCanBeRead checks a state directory that has become read-only: its lock
+// can be acquired, its journal can be read, and recording an unchanged entry succeeds.
+func TestAReadOnlyStateDirectoryCanBeRead(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -315,9 +315,9 @@ func TestDiscardKeepsRegistrations(t *testing.T) {
 	})
 }
 
-// TestLinkToAMissingDirectory checks that a link in place of the lock file does not block Acquire.
-// In a bubble of synctest, time does not pass for a loop that does not wait.
-func TestLinkToAMissingDirectory(t *testing.T) {
+// TestLinkToAMissingDirectoryDoesNotBlock checks that a link in place of the lock file does not
+// block Acquire. In a bubble of synctest, time does not pass for a loop that does not wait.
+func TestLinkToAMissingDirectoryDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		must(t, os.Symlink(filepath.Join(dir, "missing", "lock"), filepath.Join(dir, "lock")))
@@ -351,9 +351,9 @@ func TestPipesDoNotBlock(t *testing.T) {
 	must(t, lock.Discard())
 }
 
-// TestAnAgentRegistersDuringACheck checks that RegisterAgent waits for the lock that CheckNoAgent
+// TestRegisterAgentWaitsForACheck checks that RegisterAgent waits for the lock that CheckNoAgent
 // holds for a moment, but not forever.
-func TestAnAgentRegistersDuringACheck(t *testing.T) {
+func TestRegisterAgentWaitsForACheck(t *testing.T) {
 	dir := t.TempDir()
 	check, err := os.OpenFile(filepath.Join(dir, "agents"), os.O_RDWR|os.O_CREATE, 0o600)
 	must(t, err)

@@ -54,9 +54,9 @@ func TestConfigurationThatSortsFirstIsReported(t *testing.T) {
 	}
 }
 
-// TestMissingNamedFileWhileAnotherIsInUse covers a network that was updated and writes its
-// configuration to another file than the one in cniConfFileName: pods start without the plugin.
-func TestMissingNamedFileWhileAnotherIsInUse(t *testing.T) {
+// TestMissingNamedFileWhileAnotherIsInUseIsReported covers a network that was updated and writes
+// its configuration to another file than the one in cniConfFileName: pods start without the plugin.
+func TestMissingNamedFileWhileAnotherIsInUseIsReported(t *testing.T) {
 	for name, settings := range map[string]func(*node.Settings){
 		"edited": func(*node.Settings) {}, "copied": owned,
 	} {
@@ -208,9 +208,9 @@ func TestNoCopyIsPutBeforeALinkThatDanglesInTheContainer(t *testing.T) {
 	tn.wantRestored(before)
 }
 
-// TestAFileThatIsBeingWritten covers a file that is invalid while its owner writes it. The node
-// stays ready unless the file stays invalid.
-func TestAFileThatIsBeingWritten(t *testing.T) {
+// TestAFileThatIsBeingWrittenIsTolerated covers a file that is invalid while its owner writes it.
+// The node stays ready unless the file stays invalid.
+func TestAFileThatIsBeingWrittenIsTolerated(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)

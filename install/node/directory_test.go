@@ -189,8 +189,9 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	m.mustBeInstalled(m.reconcileAfter(0))
 }
 
-// TestDirectoryThatIsMovedBack checks that a directory that was moved back is the same one.
-func TestDirectoryThatIsMovedBack(t *testing.T) {
+// TestDirectoryThatIsMovedBackIsTheSame checks that a directory that was moved back is the same
+// one.
+func TestDirectoryThatIsMovedBackIsTheSame(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -210,9 +211,9 @@ func TestDirectoryThatIsMovedBack(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsMountedOverOnTheNode covers a file that is mounted over the configuration or the
-// plugin, and that the runtime uses instead.
-func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
+// TestAFileThatIsMountedOverOnTheNodeIsReported covers a file that is mounted over the
+// configuration or the plugin, and that the runtime uses instead.
+func TestAFileThatIsMountedOverOnTheNodeIsReported(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -235,10 +236,10 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatWasNeverTheNodes covers a directory that was never the one on the node, for
-// example because of a wrong setting: the node is not ready, and the agent does not restart every
-// few seconds.
-func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
+// TestDirectoryThatWasNeverTheNodesMakesTheNodeNotReady covers a directory that was never the one
+// on the node, for example because of a wrong setting: the node is not ready, and the agent does
+// not restart every few seconds.
+func TestDirectoryThatWasNeverTheNodesMakesTheNodeNotReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -257,9 +258,10 @@ func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	}
 }
 
-// TestADirectoryThatCannotBeCompared checks that the state of a directory that cannot be compared
-// is Unknown, and that the node is ready nevertheless. A move of the directory is still detected.
-func TestADirectoryThatCannotBeCompared(t *testing.T) {
+// TestADirectoryThatCannotBeComparedIsUnknown checks that the state of a directory that cannot be
+// compared is Unknown, and that the node is ready nevertheless. A move of the directory is still
+// detected.
+func TestADirectoryThatCannotBeComparedIsUnknown(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

@@ -108,7 +108,7 @@ func TestAFullDiskOfConfigurations(t *testing.T) {
 	}
 }
 
-func TestReadOnlyDirectories(t *testing.T) {
+func TestReadOnlyDirectoriesAreReported(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

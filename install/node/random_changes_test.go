@@ -155,10 +155,10 @@ func (h *history) chains() map[string]string {
 	return got
 }
 
-// TestAnyHistory checks that after any foreign changes between reconciliations, in any mode, the
-// configuration that runtimes use has the plugin, and that uninstallation restores the foreign
-// files.
-func TestAnyHistory(t *testing.T) {
+// TestAnyForeignChangesAreCorrectedAndRestored checks that after any foreign changes between
+// reconciliations, in any mode, the configuration that runtimes use has the plugin, and that
+// uninstallation restores the foreign files.
+func TestAnyForeignChangesAreCorrectedAndRestored(t *testing.T) {
 	rounds := 3
 	if os.Getenv("SLUICE_LONG") == "1" {
 		rounds = 100

@@ -126,7 +126,7 @@ func TestEachReconciliationIsPublishedInOrder(t *testing.T) {
 	}
 }
 
-func TestSettingsChangeWhileRunning(t *testing.T) {
+func TestSettingsThatChangeWhileRunningTakeEffect(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.settings.Resync = time.Hour

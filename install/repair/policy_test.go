@@ -144,9 +144,9 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-// TestActions checks the actions: the defaults equal the defaults of istio-cni's chart, and
-// deletion takes precedence over labeling, which is done once.
-func TestActions(t *testing.T) {
+// TestActionsHaveIstiosDefaultsAndPrecedence checks the actions: the defaults equal the defaults of
+// istio-cni's chart, and deletion takes precedence over labeling, which is done once.
+func TestActionsHaveIstiosDefaultsAndPrecedence(t *testing.T) {
 	pod, labeled := broken(), broken()
 	labeled.Metadata.Labels = map[string]string{"cni.istio.io/uninitialized": "whatever"}
 	for _, row := range []struct {

@@ -59,9 +59,9 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestUIDsThatAreNotFileNames checks that a UID that is not a file name is rejected, and does not
-// refer to another file.
-func TestUIDsThatAreNotFileNames(t *testing.T) {
+// TestUIDsThatAreNotFileNamesAreRejected checks that a UID that is not a file name is rejected, and
+// does not refer to another file.
+func TestUIDsThatAreNotFileNamesAreRejected(t *testing.T) {
 	store := repair.StoreIn(t.TempDir())
 	for _, uid := range []string{"", "../a", "a/b", ".a", strings.Repeat("x", 201)} {
 		if err := store.Put(entry(uid)); err == nil {
@@ -73,8 +73,9 @@ func TestUIDsThatAreNotFileNames(t *testing.T) {
 	}
 }
 
-// TestDamagedEntries checks that invalid files are named, and do not hide the other entries.
-func TestDamagedEntries(t *testing.T) {
+// TestDamagedEntriesAreNamed checks that invalid files are named, and do not hide the other
+// entries.
+func TestDamagedEntriesAreNamed(t *testing.T) {
 	valid, err := json.Marshal(entry("a"))
 	if err != nil {
 		t.Fatal(err)
@@ -114,9 +115,9 @@ func TestDamagedEntries(t *testing.T) {
 	}
 }
 
-// TestEntriesWithoutVersion checks that an entry of an earlier agent, which wrote no version, is
-// valid, and that this agent writes the version.
-func TestEntriesWithoutVersion(t *testing.T) {
+// TestEntriesWithoutVersionAreValid checks that an entry of an earlier agent, which wrote no
+// version, is valid, and that this agent writes the version.
+func TestEntriesWithoutVersionAreValid(t *testing.T) {
 	dir := t.TempDir()
 	store := repair.StoreIn(dir)
 	if err := store.Put(entry("a")); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/rulelock"
 )
 
-// TestOrder checks that callers hold the lock one at a time, in the order of their calls, and that
-// callers of AcquireFirst precede the others.
-func TestOrder(t *testing.T) {
+// TestLockIsHeldInTheOrderOfCalls checks that callers hold the lock one at a time, in the order of
+// their calls, and that callers of AcquireFirst precede the others.
+func TestLockIsHeldInTheOrderOfCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lock rulelock.Lock
 		var order []string
@@ -47,9 +47,9 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestContext checks that a caller stops waiting when its context ends, and that the next caller
-// then gets the lock.
-func TestContext(t *testing.T) {
+// TestWaitEndsWithTheContext checks that a caller stops waiting when its context ends, and that the
+// next caller then gets the lock.
+func TestWaitEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lock rulelock.Lock
 		ended, cancel := context.WithCancel(t.Context())

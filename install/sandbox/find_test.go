@@ -64,8 +64,8 @@ func TestPathsOfTheNode(t *testing.T) {
 	}
 }
 
-// TestReasonsForUnusablePaths checks that the error names the reason why a path is unusable.
-func TestReasonsForUnusablePaths(t *testing.T) {
+// TestUnusablePathsAreExplained checks that the error names the reason why a path is unusable.
+func TestUnusablePathsAreExplained(t *testing.T) {
 	n, outside, process := newNode(t), newPod(), newPod()
 	n.record(t, outside, "c1", "/var/run/cni-1")
 	n.record(t, process, "c2", "/proc/1/ns/net")
@@ -328,8 +328,9 @@ func TestHostNamespaceBelongsToNoPod(t *testing.T) {
 	}
 }
 
-// TestBrokenFiles checks that invalid files are reported, and do not hide the valid files.
-func TestBrokenFiles(t *testing.T) {
+// TestBrokenFilesAreReported checks that invalid files are reported, and do not hide the valid
+// files.
+func TestBrokenFilesAreReported(t *testing.T) {
 	n, p, q, ns, other := newNode(t), newPod(), newPod(), netnstest.New(t), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
 	n.result(t, q, "c2", n.link(t, other, "cni-2"))
@@ -353,9 +354,9 @@ func TestBrokenFiles(t *testing.T) {
 	wantFound(t, f, q, other, sandbox.Runtime)
 }
 
-// TestARealMount mounts a namespace as a runtime does, and checks that it is found. After the
-// unmount, the remaining file is not taken for a namespace.
-func TestARealMount(t *testing.T) {
+// TestARealMountIsFound mounts a namespace as a runtime does, and checks that it is found. After
+// the unmount, the remaining file is not taken for a namespace.
+func TestARealMountIsFound(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", "/var/run/netns/cni-1")
 	f := n.finder()
@@ -382,7 +383,7 @@ func TestUnsetDirectories(t *testing.T) {
 		"neither a record nor the runtime's cache contains the pod")
 }
 
-func TestADirectoryThatCannotBeRead(t *testing.T) {
+func TestADirectoryThatCannotBeReadIsReported(t *testing.T) {
 	n, p := newNode(t), newPod()
 	for _, name := range []string{
 		filepath.Join(n.run, "attachments"), filepath.Join(n.cache, "results"),

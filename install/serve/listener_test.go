@@ -52,9 +52,9 @@ func TestObstructingFilesAreReplaced(t *testing.T) {
 	}
 }
 
-// TestPathWhereNoSocketCanBeCreated checks that the failure is reported once, and that the server
+// TestCreationOfTheSocketIsRetried checks that a failure is reported once, and that the server
 // retries until it succeeds.
-func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
+func TestCreationOfTheSocketIsRetried(t *testing.T) {
 	path := socket(t)
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -93,7 +93,7 @@ func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 	}
 }
 
-func TestDirectoryOfAnotherOwner(t *testing.T) {
+func TestDirectoryOfAnotherOwnerIsAnError(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to change the owner of a directory")
 	}
@@ -117,7 +117,7 @@ func TestDirectoryOfAnotherOwner(t *testing.T) {
 	}
 }
 
-func TestAPathThatIsTooLong(t *testing.T) {
+func TestAPathThatIsTooLongIsAnError(t *testing.T) {
 	failed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := serve.New(servetest.Fill(serve.Options{

@@ -88,7 +88,7 @@ func TestErrorsAreAnswered(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsTooLong(t *testing.T) {
+func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 	huge := make([]byte, agent.MaxBody+1)
 	o := objects{pod: func(context.Context, source.Ref) ([]byte, bool, error) {
 		return huge, false, nil
@@ -100,8 +100,7 @@ func TestAnAnswerThatIsTooLong(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatTakesTooLong checks that the plugin receives the reason before its own timeout.
-func TestAnAnswerThatTakesTooLong(t *testing.T) {
+func TestPluginReceivesTheReasonBeforeItsTimeout(t *testing.T) {
 	o := objects{pod: func(ctx context.Context, _ source.Ref) ([]byte, bool, error) {
 		<-ctx.Done()
 		return nil, false, errors.New("the API server does not answer")

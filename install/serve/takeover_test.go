@@ -160,15 +160,16 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 	group.Wait()
 }
 
-// TestAKilledAgent checks that the plugin does not wait for the leftover socket of a killed agent.
-func TestAKilledAgent(t *testing.T) {
+// TestSocketOfAKilledAgentDoesNotBlock checks that the plugin does not wait for the leftover socket
+// of a killed agent.
+func TestSocketOfAKilledAgentDoesNotBlock(t *testing.T) {
 	path := os.Getenv("SLUICE_TEST_SOCKET")
 	if path != "" {
 		serve.New(servetest.Fill(serve.Options{Socket: path, Objects: echo})).Run(context.Background())
 		return
 	}
 	path = socket(t)
-	command := exec.Command(os.Args[0], "-test.run=^TestAKilledAgent$")
+	command := exec.Command(os.Args[0], "-test.run=^TestSocketOfAKilledAgentDoesNotBlock$")
 	command.Env = append(os.Environ(), "SLUICE_TEST_SOCKET="+path)
 	if err := command.Start(); err != nil {
 		t.Fatal(err)

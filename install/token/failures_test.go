@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// TestTokensThatAreNotPublished checks that the published token stays if the next token is invalid,
-// or cannot be obtained or checked.
-func TestTokensThatAreNotPublished(t *testing.T) {
+// TestPublishedTokenStaysIfTheNextIsInvalid checks that the published token stays if the next token
+// is invalid, or cannot be obtained or checked.
+func TestPublishedTokenStaysIfTheNextIsInvalid(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		prepare    func(env *testEnv)
@@ -99,9 +99,9 @@ func TestTokensAreTestedBeforePublication(t *testing.T) {
 	})
 }
 
-// TestATokenWithoutPermissions checks that the token of a service account without permission to
-// read pods is published, but not usable until the permission is granted.
-func TestATokenWithoutPermissions(t *testing.T) {
+// TestATokenWithoutPermissionsIsPublished checks that the token of a service account without
+// permission to read pods is published, but not usable until the permission is granted.
+func TestATokenWithoutPermissionsIsPublished(t *testing.T) {
 	const answer = `it answers 403: "pods \"web\" is forbidden: User \"system:serviceaccount:sluice-system:sluice-cni\" cannot get resource \"pods\"`
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.server.Always(apiservertest.Forbidden()) })
@@ -158,9 +158,10 @@ func TestATokenWithoutThePermissionForNamespaces(t *testing.T) {
 	}
 }
 
-// TestUnavailableAPIServer checks that the token is unusable while the API server does not answer.
-// Outages of less than half a minute are tolerated, because the start of a pod tolerates them too.
-func TestUnavailableAPIServer(t *testing.T) {
+// TestTokenIsUnusableDuringAnOutage checks that the token is unusable while the API server does not
+// answer. Outages of less than half a minute are tolerated, because the start of a pod tolerates
+// them too.
+func TestTokenIsUnusableDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.options.CheckInterval = 30 * time.Second })
 		checkUsable := func(description string, want bool) {
@@ -195,9 +196,9 @@ func TestUnavailableAPIServer(t *testing.T) {
 	})
 }
 
-// TestAPublishedTokenThatIsRevoked checks that a token that the API server no longer accepts is
+// TestARevokedTokenIsReplaced checks that a token that the API server no longer accepts is
 // replaced if possible, and otherwise kept and reported.
-func TestAPublishedTokenThatIsRevoked(t *testing.T) {
+func TestARevokedTokenIsReplaced(t *testing.T) {
 	t.Run("without a replacement", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			env := start(t, nil)
@@ -283,7 +284,7 @@ func TestChangedKubeconfigIsRestored(t *testing.T) {
 	}
 }
 
-func TestDirectoryThatCannotBeWritten(t *testing.T) {
+func TestDirectoryThatCannotBeWrittenIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.options.Kubeconfig += "/no/kubeconfig" })
 		env.checkProblem("write " + env.options.Kubeconfig)

@@ -189,7 +189,7 @@ func TestRemoveDoesNotWaitForZtunnelThatEnds(t *testing.T) {
 	}
 }
 
-func TestAddDuringSnapshot(t *testing.T) {
+func TestAddDuringSnapshotIsPartOfIt(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore([]ztunnel.Pod{pod(t, "a"), pod(t, "b")})
 	c := env.dial(t)
@@ -228,9 +228,9 @@ func TestOtherProtocolVersionsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestInvalidMessages checks that a message that violates the protocol closes the connection, and
-// that the log contains the reason.
-func TestInvalidMessages(t *testing.T) {
+// TestInvalidMessagesCloseTheConnection checks that a message that violates the protocol closes the
+// connection, and that the log contains the reason.
+func TestInvalidMessagesCloseTheConnection(t *testing.T) {
 	ack, err := proto.Marshal(&zds.Response{Payload: &zds.Response_Ack{Ack: &zds.Ack{}}})
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestInvalidMessages(t *testing.T) {
 	}
 }
 
-func TestInvalidHello(t *testing.T) {
+func TestInvalidHelloClosesTheConnection(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	c, err := ztunneltest.Connect(env.path)

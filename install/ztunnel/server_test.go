@@ -116,7 +116,7 @@ func TestNoZtunnelIsServedBeforeRestore(t *testing.T) {
 	}
 }
 
-func TestAddWithoutZtunnel(t *testing.T) {
+func TestAddFailsWithoutZtunnel(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	if err := env.Add(t.Context(), pod(t, "a")); !errors.Is(err, ztunnel.ErrNotConnected) {
@@ -145,7 +145,7 @@ func TestAddWithoutZtunnel(t *testing.T) {
 	}
 }
 
-func TestInvalidPods(t *testing.T) {
+func TestInvalidPodsAreRejected(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore([]ztunnel.Pod{{Name: "a"}})
 	env.waitLog(t, "pod not restored")
@@ -173,7 +173,7 @@ func TestInvalidPods(t *testing.T) {
 	}
 }
 
-func TestRefusedPod(t *testing.T) {
+func TestAddReturnsTheRefusal(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	long := strings.Repeat("x", 3000)
@@ -211,7 +211,7 @@ func TestRefusedPod(t *testing.T) {
 	}
 }
 
-func TestRefusedDelete(t *testing.T) {
+func TestRemoveReturnsTheRefusal(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore([]ztunnel.Pod{pod(t, "a")})
 	refuse := true

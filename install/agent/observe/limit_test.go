@@ -143,7 +143,6 @@ func TestRefusalsAreReportedOnceAMinute(t *testing.T) {
 	}
 }
 
-// TestTrackedAddressesAreBounded checks that the number of tracked addresses is bounded.
 func TestTrackedAddressesAreBounded(t *testing.T) {
 	tl := newTestLimiter()
 	for i := range 3 * maxAddresses {

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestPodsWithTheLabelsOfANodeAgent checks that a pod of another user that has the labels of a node
-// agent does not answer for one.
-func TestPodsWithTheLabelsOfANodeAgent(t *testing.T) {
+// TestPodOfAnotherUserDoesNotAnswerForAnAgent checks that a pod of another user that has the labels
+// of a node agent does not answer for one.
+func TestPodOfAnotherUserDoesNotAnswerForAnAgent(t *testing.T) {
 	const status = `{"ready":true,"agentVersion":"v1"}`
 	for name, row := range map[string]struct {
 		agents string // namespace of the node agent of node a
@@ -68,9 +68,9 @@ func TestPodsWithTheLabelsOfANodeAgent(t *testing.T) {
 	}
 }
 
-// TestAgentsInANamespaceThatMayNotBeListed covers a user who may not list the pods of all
+// TestAgentsThatMayNotBeListedAreUnknown covers a user who may not list the pods of all
 // namespaces, and agents outside of istio-system. It is unknown whether nodes have an agent.
-func TestAgentsInANamespaceThatMayNotBeListed(t *testing.T) {
+func TestAgentsThatMayNotBeListedAreUnknown(t *testing.T) {
 	for _, row := range []struct {
 		args  string
 		code  int
@@ -122,9 +122,9 @@ func TestNamespaceOfAgentsIsSearchedOnce(t *testing.T) {
 	}
 }
 
-// TestAnEndedPodOfANodeAgent checks that a pod that has ended, as after an eviction, is not the
-// node agent of its node if there is another pod.
-func TestAnEndedPodOfANodeAgent(t *testing.T) {
+// TestAnEndedPodIsNotTheNodeAgent checks that a pod that has ended, as after an eviction, is not
+// the node agent of its node if there is another pod.
+func TestAnEndedPodIsNotTheNodeAgent(t *testing.T) {
 	for name, row := range map[string]struct {
 		phases []corev1.PodPhase // of the pods in the order of the API server
 		words  string
@@ -163,9 +163,9 @@ func TestAnEndedPodOfANodeAgent(t *testing.T) {
 	}
 }
 
-// TestNodesWithAnotherOperatingSystem checks that a node on which no node agent can run is not
-// reported as a problem.
-func TestNodesWithAnotherOperatingSystem(t *testing.T) {
+// TestNodesWithAnotherOperatingSystemAreOmitted checks that a node on which no node agent can run
+// is not reported as a problem.
+func TestNodesWithAnotherOperatingSystemAreOmitted(t *testing.T) {
 	f := newFakeCluster()
 	f.nodes = []string{"linux:a", "windows:w"}
 	f.command = func(_ string, _ []string, _ io.Reader, out, _ io.Writer) int {

@@ -615,7 +615,7 @@ func TestStatusOfANodeIsPrintable(t *testing.T) {
 	}
 }
 
-func TestStatusOfTheCluster(t *testing.T) {
+func TestStatusSummarizesTheCluster(t *testing.T) {
 	f := newFakeCluster()
 	f.pods = append(f.pods, pod("istio-system", "sluice-node-c", "c", "k8s-app=sluice-node"))
 	f.nodes = append(f.nodes, "c")

@@ -14,9 +14,9 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-// TestWriteErrors checks that a failed write is an error, even of a help text or a completion
-// script.
-func TestWriteErrors(t *testing.T) {
+// TestFailedWritesAreErrors checks that a failed write is an error, even of a help text or a
+// completion script.
+func TestFailedWritesAreErrors(t *testing.T) {
 	for _, args := range []string{
 		"", "--help", "help", "help status", "status --help", "help json-schema", "--version",
 		"completion", "completion bash", "check --help", "trace -h",

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// TestSIGTERM checks that the plugin is kept on SIGTERM, unless the API server confirms that no
-// agent follows.
-func TestSIGTERM(t *testing.T) {
+// TestSIGTERMKeepsThePluginUnlessNoAgentFollows checks that the plugin is kept on SIGTERM, unless
+// the API server confirms that no agent follows.
+func TestSIGTERMKeepsThePluginUnlessNoAgentFollows(t *testing.T) {
 	node := newTestNode(t)
 	begin := time.Now()
 	p := node.start("run")
@@ -55,9 +55,9 @@ func (p *process) wait() (string, error) {
 	return p.out.String(), err
 }
 
-// TestUninstallByHand checks that the files of a killed agent can be removed by hand, with only the
-// directories as settings.
-func TestUninstallByHand(t *testing.T) {
+// TestFilesOfAKilledAgentAreRemovedByHand checks that the files of a killed agent can be removed by
+// hand, with only the directories as settings.
+func TestFilesOfAKilledAgentAreRemovedByHand(t *testing.T) {
 	node := newTestNode(t)
 	p := node.start("run")
 	node.waitReady()
@@ -78,7 +78,7 @@ func TestUninstallByHand(t *testing.T) {
 	}
 }
 
-func TestUninstallCluster(t *testing.T) {
+func TestUninstallClusterDeletesTheDaemonSet(t *testing.T) {
 	node := newTestNode(t)
 	// The first three variables are the identity and the address of the API server.
 	env := append(node.env[:3:3], "POD_NAMESPACE="+apiservertest.Namespace, "SLUICE_LOG_LEVEL=info")
@@ -111,9 +111,9 @@ func TestInvalidSettings(t *testing.T) {
 	}
 }
 
-// TestNoopPlugin checks that the no-op plugin rejects ADD, and that its other verbs succeed without
-// output.
-func TestNoopPlugin(t *testing.T) {
+// TestNoopPluginRejectsOnlyADD checks that the no-op plugin rejects ADD, and that its other verbs
+// succeed without output.
+func TestNoopPluginRejectsOnlyADD(t *testing.T) {
 	call := func(verb string) (string, error) {
 		env := []string{
 			identityEnv + "=", "CNI_COMMAND=" + verb, "CNI_CONTAINERID=a", "CNI_IFNAME=eth0",

@@ -101,9 +101,9 @@ func TestAServerThatDoesNotStreamLists(t *testing.T) {
 	})
 }
 
-// TestAResponseThatIsNotAList covers proxies that answer for the API server: the cache keeps its
-// pods, and reports the error.
-func TestAResponseThatIsNotAList(t *testing.T) {
+// TestAResponseThatIsNotAListIsReported covers proxies that answer for the API server: the cache
+// keeps its pods, and reports the error.
+func TestAResponseThatIsNotAListIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
 		env.server.Always(apiservertest.Reply(200, "application/json", `{"kind":"Status"}`))

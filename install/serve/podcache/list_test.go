@@ -63,8 +63,7 @@ func TestDecodeList(t *testing.T) {
 	}
 }
 
-// TestManyLargeItems checks that the limit applies to each item.
-func TestManyLargeItems(t *testing.T) {
+func TestLimitAppliesToEachItem(t *testing.T) {
 	item := `{"spec":"` + strings.Repeat("x", maxListedBytes/2) + `"}`
 	l, err := decodeList(strings.NewReader(`{"items":[` + item + "," + item + "," + item + `]}`))
 	if err != nil || len(l.Items) != 3 {
@@ -72,9 +71,9 @@ func TestManyLargeItems(t *testing.T) {
 	}
 }
 
-// TestTheLargestObject checks that a list may contain an object that etcd just accepts, and whose
-// JSON is as long as possible.
-func TestTheLargestObject(t *testing.T) {
+// TestTheLargestObjectIsListed checks that a list may contain an object that etcd just accepts, and
+// whose JSON is as long as possible.
+func TestTheLargestObjectIsListed(t *testing.T) {
 	item, err := json.Marshal(map[string]string{"spec": strings.Repeat("<", 3<<19)})
 	if err != nil {
 		t.Fatal(err)

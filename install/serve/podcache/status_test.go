@@ -94,8 +94,7 @@ func TestAPodThatIsBeingDeleted(t *testing.T) {
 	})
 }
 
-// TestLongMessages checks that the total size of messages is bounded.
-func TestLongMessages(t *testing.T) {
+func TestTotalSizeOfMessagesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list []string
 		for i := range 10 {

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestUnavailableAPIServer checks that cached pods are still returned without the API server, and
-// that other requests return unavailable.
-func TestUnavailableAPIServer(t *testing.T) {
+// TestCachedPodsAreReturnedDuringAnOutage checks that cached pods are still returned without the
+// API server, and that other requests return unavailable.
+func TestCachedPodsAreReturnedDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
 		env.server.Always(apiservertest.InternalError())
@@ -52,10 +52,10 @@ func TestUnavailableAPIServer(t *testing.T) {
 	})
 }
 
-// TestAWatchWithoutItsList checks that a watch that the API server accepts, and in which it sends
-// no list, is reported after a minute, and that the pods are then listed by another request. A pod
-// that is created meanwhile is cached when watches work again.
-func TestAWatchWithoutItsList(t *testing.T) {
+// TestAWatchWithoutItsListIsReported checks that a watch that the API server accepts, and in which
+// it sends no list, is reported after a minute, and that the pods are then listed by another
+// request. A pod that is created meanwhile is cached when watches work again.
+func TestAWatchWithoutItsListIsReported(t *testing.T) {
 	for _, fromStart := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			env := start(t, func(s *apiservertest.Server) {
@@ -262,8 +262,9 @@ func TestListsReplaceFetchedPods(t *testing.T) {
 	})
 }
 
-// TestEndlessList checks that a list that arrives byte by byte is abandoned and requested again.
-func TestEndlessList(t *testing.T) {
+// TestEndlessListIsAbandoned checks that a list that arrives byte by byte is abandoned and
+// requested again.
+func TestEndlessListIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Trickle(time.Second)) })
 		time.Sleep(3 * time.Minute)
