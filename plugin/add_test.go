@@ -58,9 +58,9 @@ func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 	}
 }
 
-// TestADDWithoutRequests checks that the pod is not requested if the runtime's arguments suffice
-// for the decision.
-func TestADDWithoutRequests(t *testing.T) {
+// TestADDRequestsNoPodIfArgumentsSuffice checks that the pod is not requested if the runtime's
+// arguments suffice for the decision.
+func TestADDRequestsNoPodIfArgumentsSuffice(t *testing.T) {
 	for name, change := range map[string]func(c *sandboxCall){
 		"a sandbox without a pod": func(c *sandboxCall) { c.args = "" },
 		"a pod without a name": func(c *sandboxCall) {
@@ -220,8 +220,9 @@ func TestUnreadablePods(t *testing.T) {
 	}
 }
 
-// TestAMessageAboutALongName checks that the longest name leaves room for the rest of the message.
-func TestAMessageAboutALongName(t *testing.T) {
+// TestLongNameLeavesRoomForTheMessage checks that the longest name leaves room for the rest of the
+// message.
+func TestLongNameLeavesRoomForTheMessage(t *testing.T) {
 	env := newTestEnv(t, "")
 	env.source.err = source.WithKind(source.Misconfigured, errors.New("no kubeconfig"))
 	c := newCall(t, netnstest.New(t))
@@ -276,9 +277,9 @@ func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	}
 }
 
-// TestADDThatFailsAfterASuccessfulOne checks that a failed ADD keeps the rules and the record of an
-// earlier ADD, and that a later ADD that skips the pod removes the rules.
-func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
+// TestFailedADDKeepsTheRulesOfAnEarlierOne checks that a failed ADD keeps the rules and the record
+// of an earlier ADD, and that a later ADD that skips the pod removes the rules.
+func TestFailedADDKeepsTheRulesOfAnEarlierOne(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	env.add(t, c)
@@ -297,9 +298,9 @@ func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
 	checkNoRules(t, ns)
 }
 
-// TestADDThatFailsForASkippedPod checks that a failed ADD removes the record of an earlier ADD that
-// did not redirect the pod.
-func TestADDThatFailsForASkippedPod(t *testing.T) {
+// TestFailedADDRemovesTheRecordOfASkippedPod checks that a failed ADD removes the record of an
+// earlier ADD that did not redirect the pod.
+func TestFailedADDRemovesTheRecordOfASkippedPod(t *testing.T) {
 	env := newTestEnv(t, "plain")
 	c := newCall(t, netnstest.New(t))
 	env.add(t, c)
@@ -310,9 +311,9 @@ func TestADDThatFailsForASkippedPod(t *testing.T) {
 	c.checkNoRecord(t)
 }
 
-// TestADDOfAPodWithWrongSettings checks that all invalid settings of a pod are in one error of
+// TestAllInvalidSettingsAreInOneError checks that all invalid settings of a pod are in one error of
 // bounded length, and that the pod gets no rules.
-func TestADDOfAPodWithWrongSettings(t *testing.T) {
+func TestAllInvalidSettingsAreInOneError(t *testing.T) {
 	env, ns := newTestEnv(t, "wrong"), netnstest.New(t)
 	c := newCall(t, ns)
 	e := env.call("ADD", c)
@@ -338,9 +339,9 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	c.checkNoRecord(t)
 }
 
-// TestLogLineOfAPodWithLongSettings checks that even the log line about a pod whose settings are
+// TestLogLineFitsTheAgentsSocket checks that even the log line about a pod whose settings are
 // all long and invalid fits into a request to the node agent.
-func TestLogLineOfAPodWithLongSettings(t *testing.T) {
+func TestLogLineFitsTheAgentsSocket(t *testing.T) {
 	env := newTestEnv(t, "annotations")
 	// Quotes have the longest encoding.
 	longest := strings.Repeat(strings.Repeat(`"`, 64)+",", 20)
@@ -443,9 +444,9 @@ func TestADDRejects(t *testing.T) {
 	}
 }
 
-// TestADDWithoutAWritableDirectory checks that pods start without a log and a record, and that
-// standard error contains the reason.
-func TestADDWithoutAWritableDirectory(t *testing.T) {
+// TestPodsStartWithoutAWritableDirectory checks that pods start without a log and a record, and
+// that standard error contains the reason.
+func TestPodsStartWithoutAWritableDirectory(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	file := filepath.Join(t.TempDir(), "file")
@@ -466,8 +467,9 @@ func TestADDWithoutAWritableDirectory(t *testing.T) {
 	}
 }
 
-// TestConcurrentADDs checks that concurrent ADDs have separate results, records and rules.
-func TestConcurrentADDs(t *testing.T) {
+// TestConcurrentADDsAreSeparate checks that concurrent ADDs have separate results, records and
+// rules.
+func TestConcurrentADDsAreSeparate(t *testing.T) {
 	const many = 20
 	runDir := t.TempDir()
 	var group sync.WaitGroup

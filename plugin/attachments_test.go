@@ -14,10 +14,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// TestSeveralAttachments checks that a pod with several attachments has one set of rules, and that
-// CHECK accepts each attachment. The rules capture IPv6 if one of the attachments, in any order, has
-// only IPv6 addresses: an attachment that also has an IPv4 address does not capture IPv6.
-func TestSeveralAttachments(t *testing.T) {
+// TestSeveralAttachmentsShareOneSetOfRules checks that a pod with several attachments has one set
+// of rules, and that CHECK accepts each attachment. The rules capture IPv6 if one of the
+// attachments, in any order, has only IPv6 addresses: an attachment that also has an IPv4 address
+// does not capture IPv6.
+func TestSeveralAttachmentsShareOneSetOfRules(t *testing.T) {
 	const v4, v6 = `{"address":"10.244.1.5/24"}`, `{"address":"fd00::5/64"}`
 	for _, tc := range []struct {
 		name, first, second string
@@ -65,9 +66,9 @@ func TestSeveralAttachments(t *testing.T) {
 	}
 }
 
-// TestAttachmentsOfOtherPods checks that records of other pods, of an earlier pod with the same
-// container id, and of attachments that are not redirected have no effect.
-func TestAttachmentsOfOtherPods(t *testing.T) {
+// TestAttachmentsOfOtherPodsHaveNoEffect checks that records of other pods, of an earlier pod with
+// the same container id, and of attachments that are not redirected have no effect.
+func TestAttachmentsOfOtherPodsHaveNoEffect(t *testing.T) {
 	for name, change := range map[string]func(*record.Record){
 		"a record of another container": func(r *record.Record) {
 			r.ContainerID = strings.Repeat("e", 63)
@@ -145,9 +146,9 @@ func TestUnreadableRecordOfAnotherAttachment(t *testing.T) {
 	}
 }
 
-// TestSecondAttachmentThatIsNotRedirected checks that a second attachment that is not redirected
-// does not affect the first attachment.
-func TestSecondAttachmentThatIsNotRedirected(t *testing.T) {
+// TestSecondAttachmentThatIsNotRedirectedDoesNotAffectTheFirst checks that a second attachment that
+// is not redirected does not affect the first attachment.
+func TestSecondAttachmentThatIsNotRedirectedDoesNotAffectTheFirst(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	first := newCall(t, ns)
 	env.add(t, first)

@@ -35,9 +35,9 @@ func (s slowSource) Namespace(ctx context.Context, _ string) (*decide.Namespace,
 	return nil, source.WithKind(source.Unavailable, context.Cause(ctx))
 }
 
-// TestBudgetOfAllRequests checks that all requests of a call together take at most api_budget, plus
-// one second for the node agent.
-func TestBudgetOfAllRequests(t *testing.T) {
+// TestRequestsTakeAtMostTheBudget checks that all requests of a call together take at most
+// api_budget, plus one second for the node agent.
+func TestRequestsTakeAtMostTheBudget(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		podTakes time.Duration

@@ -34,8 +34,7 @@ func checkUniqueKeys(t testing.TB, object string) {
 	}
 }
 
-// TestNotesOfOneKind checks that several notes of one kind are in one field.
-func TestNotesOfOneKind(t *testing.T) {
+func TestNotesOfOneKindAreInOneField(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	for i := range env.source.pod.Spec.Containers {
 		for _, name := range []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK"} {
@@ -59,9 +58,9 @@ func TestNotesOfOneKind(t *testing.T) {
 	}
 }
 
-// TestErrorsAboutSeveralOtherRecords checks that the errors about the records of a pod's other
-// attachments are in one field.
-func TestErrorsAboutSeveralOtherRecords(t *testing.T) {
+// TestErrorsAboutSeveralOtherRecordsAreInOneField checks that the errors about the records of a
+// pod's other attachments are in one field.
+func TestErrorsAboutSeveralOtherRecordsAreInOneField(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	env.add(t, c)

@@ -33,9 +33,9 @@ var specCodes = map[string]uint{
 	"ErrInternal":                    types.ErrInternal,
 }
 
-// TestDocumentedCodes checks that the package's documentation lists exactly the codes of all errors
-// that the program returns.
-func TestDocumentedCodes(t *testing.T) {
+// TestAllCodesAreDocumented checks that the package's documentation lists exactly the codes of all
+// errors that the program returns.
+func TestAllCodesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)

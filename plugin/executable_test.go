@@ -155,9 +155,9 @@ func TestTheExecutable(t *testing.T) {
 	}
 }
 
-// TestANamespaceThatIsAFIFO checks that no verb waits for a writer of a FIFO: ADD and CHECK fail,
+// TestNoVerbWaitsForAFIFO checks that no verb waits for a writer of a FIFO: ADD and CHECK fail,
 // and DEL succeeds as without a namespace.
-func TestANamespaceThatIsAFIFO(t *testing.T) {
+func TestNoVerbWaitsForAFIFO(t *testing.T) {
 	host := netnstest.New(t)
 	c := newCall(t, netnstest.New(t))
 	c.netns = filepath.Join(t.TempDir(), "fifo")

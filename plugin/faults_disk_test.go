@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// TestAFullDisk checks that the verbs succeed while the disk of the run directory is full, that no
-// file is incomplete, and that the log of ADD reports the error of the disk. Once there is space,
-// ADD writes its record.
-func TestAFullDisk(t *testing.T) {
+// TestVerbsSucceedOnAFullDisk checks that the verbs succeed while the disk of the run directory is
+// full, that no file is incomplete, and that the log of ADD reports the error of the disk. Once
+// there is space, ADD writes its record.
+func TestVerbsSucceedOnAFullDisk(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

@@ -61,8 +61,9 @@ func reportDifference(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 	return compat.Comparison{Backend: compat.BackendNFT, Differences: []rules.Difference{d}}, nil
 }
 
-// TestADDThatTheKernelRejects checks that ADD fails with the error of the kernel in its details.
-func TestADDThatTheKernelRejects(t *testing.T) {
+// TestADDFailsWithTheErrorOfTheKernel checks that ADD fails with the error of the kernel in its
+// details.
+func TestADDFailsWithTheErrorOfTheKernel(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	env.useBackend(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New(
@@ -78,10 +79,10 @@ func TestADDThatTheKernelRejects(t *testing.T) {
 	c.checkNoRecord(t)
 }
 
-// TestADDThatIsNotVerified checks that ADD fails if the rules in the kernel differ from the applied
-// ones. New rules are removed. The rules of a running pod remain, because without them its traffic
-// would bypass the proxy.
-func TestADDThatIsNotVerified(t *testing.T) {
+// TestADDFailsIfTheRulesDiffer checks that ADD fails if the rules in the kernel differ from the
+// applied ones. New rules are removed. The rules of a running pod remain, because without them its
+// traffic would bypass the proxy.
+func TestADDFailsIfTheRulesDiffer(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	env.useBackend(t, backend{check: reportDifference})
@@ -102,10 +103,10 @@ func TestADDThatIsNotVerified(t *testing.T) {
 	checkHasRules(t, ns)
 }
 
-// TestADDThatFailsWithRulesInPlace covers a backend that fails after installing the rules, for
+// TestFailedADDRemovesItsRules covers a backend that fails after installing the rules, for
 // example because old routes cannot be removed. The rules are removed if there were none before:
 // the pod does not start.
-func TestADDThatFailsWithRulesInPlace(t *testing.T) {
+func TestFailedADDRemovesItsRules(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	env.useBackend(t, backend{apply: func(ns *netns.NS, rs rules.Ruleset) (compat.Result, error) {
@@ -143,9 +144,9 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	}
 }
 
-// TestRulesThatCannotBeRead checks that the error does not claim that the rules differ, which is
-// unknown. ADD removes its rules nevertheless.
-func TestRulesThatCannotBeRead(t *testing.T) {
+// TestUnreadableRulesAreNotReportedAsDifferent checks that ADD's error does not claim that rules
+// differ that cannot be read. ADD removes its rules nevertheless.
+func TestUnreadableRulesAreNotReportedAsDifferent(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	unreadable := backend{check: func(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
@@ -171,9 +172,10 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 	checkHasRules(t, ns)
 }
 
-// TestTooLargeLegacyTable checks that ADD redirects a pod by nftables if a table of iptables-legacy
-// exceeds the limit, and logs it. CHECK reports that the rules are unknown.
-func TestTooLargeLegacyTable(t *testing.T) {
+// TestADDRedirectsDespiteATooLargeLegacyTable checks that ADD redirects a pod by nftables if a
+// table of iptables-legacy exceeds the limit, and logs it. CHECK reports that the rules are
+// unknown.
+func TestADDRedirectsDespiteATooLargeLegacyTable(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	istiotest.RestoreLargeTable(t, ns, "nat")
 	c := newCall(t, ns)
@@ -191,9 +193,9 @@ func TestTooLargeLegacyTable(t *testing.T) {
 	}
 }
 
-// TestADDByLegacy checks that the record contains the backend that ADD used, and that CHECK uses
-// the backend of the record.
-func TestADDByLegacy(t *testing.T) {
+// TestCHECKUsesTheBackendOfTheRecord checks that the record contains the backend that ADD used, and
+// that CHECK uses the backend of the record.
+func TestCHECKUsesTheBackendOfTheRecord(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	c.stdin = c.configuration(`"backend":"legacy"`)
@@ -207,9 +209,9 @@ func TestADDByLegacy(t *testing.T) {
 	}
 }
 
-// TestPanics checks that a panic becomes an error that contains the location of the panic, and that
-// this error is logged and reported like any other.
-func TestPanics(t *testing.T) {
+// TestPanicsBecomeErrors checks that a panic becomes an error that contains the location of the
+// panic, and that this error is logged and reported like any other.
+func TestPanicsBecomeErrors(t *testing.T) {
 	for name, panics := range map[string]func(ns *netns.NS) error{
 		"a panic in the plugin's namespace": func(*netns.NS) error { panic("impossible\nvalue") },
 		"a panic in the pod's namespace": func(ns *netns.NS) error {

@@ -354,8 +354,7 @@ func TestDELInTheHostNamespace(t *testing.T) {
 	}
 }
 
-// TestADDWhoseResultIsNotRead checks that ADD fails if the runtime does not read the result.
-func TestADDWhoseResultIsNotRead(t *testing.T) {
+func TestADDFailsIfItsResultIsNotRead(t *testing.T) {
 	env := newTestEnv(t, "plain")
 	env.Stdout = failingWriter{}
 	if e := env.call("ADD", newCall(t, nil)); e == nil || e.Code != types.ErrIOFailure {

@@ -93,9 +93,10 @@ func TestStatusCachesSuccess(t *testing.T) {
 	}
 }
 
-// TestStatusDuringAFailingADD checks that an ADD that fails during STATUS invalidates all results
-// that STATUS caches, including the results of checks that began before the failure and end after it.
-func TestStatusDuringAFailingADD(t *testing.T) {
+// TestFailingADDInvalidatesTheStatusCache checks that an ADD that fails during STATUS invalidates
+// all results that STATUS caches, including the results of checks that began before the failure and
+// end after it.
+func TestFailingADDInvalidatesTheStatusCache(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
 	kernelRequests := 0
@@ -171,9 +172,9 @@ func TestStatusCacheExpires(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutACacheDirectory checks that STATUS succeeds and checks the source of pods each
+// TestStatusSucceedsWithoutACache checks that STATUS succeeds and checks the source of pods each
 // time if the cache cannot be written.
-func TestStatusWithoutACacheDirectory(t *testing.T) {
+func TestStatusSucceedsWithoutACache(t *testing.T) {
 	env := newTestEnv(t, "")
 	c := newCall(t, nil)
 	c.runDir = "/proc/nowhere"
@@ -188,8 +189,9 @@ func TestStatusWithoutACacheDirectory(t *testing.T) {
 	}
 }
 
-// TestStatusWithAPipeInPlaceOfTheCache checks that STATUS does not wait for a writer of the pipe.
-func TestStatusWithAPipeInPlaceOfTheCache(t *testing.T) {
+// TestStatusDoesNotWaitForAPipe checks that STATUS does not wait for a writer of a pipe in place of
+// its cache.
+func TestStatusDoesNotWaitForAPipe(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
 	c := newCall(t, nil)

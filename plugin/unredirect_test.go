@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestRepeatedADDOfAPodThatIsNoLongerRedirected checks that a repeated ADD removes the rules of a
+// TestRepeatedADDRemovesTheRulesOfASkippedPod checks that a repeated ADD removes the rules of a
 // pod that was redirected and is now skipped.
-func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
+func TestRepeatedADDRemovesTheRulesOfASkippedPod(t *testing.T) {
 	for _, row := range []struct {
 		name, backend string
 		change        func(env *testEnv, c *sandboxCall)
@@ -61,9 +61,9 @@ func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
 	}
 }
 
-// TestRepeatedADDOfAPodThatCannotBeRead checks that the pod stays redirected if it is unknown
-// whether it still belongs to the mesh.
-func TestRepeatedADDOfAPodThatCannotBeRead(t *testing.T) {
+// TestRepeatedADDKeepsTheRulesOfAnUnreadablePod checks that the pod stays redirected if it is
+// unknown whether it still belongs to the mesh.
+func TestRepeatedADDKeepsTheRulesOfAnUnreadablePod(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	env.add(t, c)

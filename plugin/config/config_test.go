@@ -201,9 +201,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestWrongValues checks that the error of an invalid value names the field, the value and the
-// allowed values.
-func TestWrongValues(t *testing.T) {
+// TestErrorsNameFieldValueAndAllowed checks that the error of an invalid value names the field, the
+// value and the allowed values.
+func TestErrorsNameFieldValueAndAllowed(t *testing.T) {
 	const name = "a Kubernetes name"
 	for _, tc := range []struct{ field, value, want string }{
 		{"cni_agent_run_dir", `"run"`, `"run" is not allowed: want an absolute path`},
@@ -293,9 +293,9 @@ log_file_max_mb: 0 is not allowed: want 1 to 1024
 	}
 }
 
-// TestMisspelledFields checks that a field whose name resembles one of the plugin's is rejected as
-// a misspelling.
-func TestMisspelledFields(t *testing.T) {
+// TestMisspelledFieldsAreRejected checks that a field whose name resembles one of the plugin's is
+// rejected as a misspelling.
+func TestMisspelledFieldsAreRejected(t *testing.T) {
 	for unknown, suggestion := range map[string]string{
 		"exclude_namespace": "exclude_namespaces", "excludeNamespaces": "exclude_namespaces",
 		"Exclude-Namespaces": "exclude_namespaces",

@@ -37,7 +37,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-func TestWrongLists(t *testing.T) {
+func TestWrongListsAreRejected(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"input that is not JSON", `plugins:`, "decode the network configuration"},
 		{

@@ -90,9 +90,9 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestFlagsWithoutEffect puts each flag without effect before the flag -p: the flag must take its
-// own value, and nothing else.
-func TestFlagsWithoutEffect(t *testing.T) {
+// TestFlagsWithoutEffectTakeTheirOwnValue puts each flag without effect before the flag -p: the
+// flag must take its own value, and nothing else.
+func TestFlagsWithoutEffectTakeTheirOwnValue(t *testing.T) {
 	read := func(args ...string) uint16 {
 		pod := meshPod()
 		pod.Spec.InitContainers[0].Args = args

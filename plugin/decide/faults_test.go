@@ -181,7 +181,7 @@ func TestFaultsOfWellFormedValues(t *testing.T) {
 	}
 }
 
-func TestInvalidIDs(t *testing.T) {
+func TestInvalidIDsAreFaults(t *testing.T) {
 	for _, id := range []int64{-1, 1<<32 - 1, 1 << 40} {
 		pod := meshPod()
 		pod.Spec.Containers[1].SecurityContext = &decide.SecurityContext{RunAsUser: &id}

@@ -263,9 +263,9 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 	}
 }
 
-// TestPrecedenceOfPlaces sets a parameter in two places: the value of the place with precedence
-// must apply, even if the value of the other place is invalid.
-func TestPrecedenceOfPlaces(t *testing.T) {
+// TestValueOfThePlaceWithPrecedenceApplies sets a parameter in two places: the value of the place
+// with precedence must apply, even if the value of the other place is invalid.
+func TestValueOfThePlaceWithPrecedenceApplies(t *testing.T) {
 	for _, test := range parameterPlaces {
 		want := cniDefaults()
 		test.change(&want)
@@ -355,9 +355,9 @@ func TestArgumentsAndVariablesHaveTheSyntaxOfIstioIptables(t *testing.T) {
 	}
 }
 
-// TestNamesOfUsersAndGroups checks that an argument or a variable with the name of a user or group
-// has no effect, as in istio-cni, and that a note says so.
-func TestNamesOfUsersAndGroups(t *testing.T) {
+// TestNamesOfUsersAndGroupsHaveNoEffect checks that an argument or a variable with the name of a
+// user or group has no effect, as in istio-cni, and that a note says so.
+func TestNamesOfUsersAndGroupsHaveNoEffect(t *testing.T) {
 	for _, test := range []struct {
 		place            place
 		text, wantSource string

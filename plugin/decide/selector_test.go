@@ -84,7 +84,7 @@ func TestLabelSelectors(t *testing.T) {
 	}
 }
 
-func TestInvalidLabelSelectors(t *testing.T) {
+func TestInvalidLabelSelectorsAreRejected(t *testing.T) {
 	for _, test := range []struct{ selector, want string }{
 		{
 			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"in","values":["b"]}]}}`,

@@ -14,7 +14,7 @@ import (
 	_ "github.com/sluice-mesh/sluice/plugin/faststart"
 )
 
-func TestOneProcessor(t *testing.T) {
+func TestProgramUsesOneProcessor(t *testing.T) {
 	if n := runtime.GOMAXPROCS(0); n != 1 {
 		t.Errorf("GOMAXPROCS is %d, want 1", n)
 	}

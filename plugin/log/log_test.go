@@ -55,8 +55,9 @@ func (l *lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestLines checks that every line is one JSON object, in the file and on standard error.
-func TestLines(t *testing.T) {
+// TestLinesAreJSONObjects checks that every line is one JSON object, in the file and on standard
+// error.
+func TestLinesAreJSONObjects(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "sluice.log")
 	var stderr bytes.Buffer
 	for range 2 { // two processes
@@ -84,9 +85,9 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestRotation checks that the file is rotated at its maximum size, and that old files beyond the
-// maximum number or age are removed.
-func TestRotation(t *testing.T) {
+// TestFullFilesAreRotated checks that the file is rotated at its maximum size, and that old files
+// beyond the maximum number or age are removed.
+func TestFullFilesAreRotated(t *testing.T) {
 	now := time.Now()
 	// The times in the names determine the order of the files, and the modification times their age.
 	const first, second, third = "sluice-2026-01-01T00-00-00.000000.log", "sluice-2026-01-02T03-04-05.678901.log", "sluice-2026-01-02T13-04-05.678901.log"
@@ -240,9 +241,9 @@ func TestConcurrentWriters(t *testing.T) {
 	}
 }
 
-// TestFilesThatCannotBeUsed checks that a file is skipped, with a message on standard error, if it
-// cannot be written or a write could block.
-func TestFilesThatCannotBeUsed(t *testing.T) {
+// TestFilesThatCannotBeUsedAreSkipped checks that a file is skipped, with a message on standard
+// error, if it cannot be written or a write could block.
+func TestFilesThatCannotBeUsedAreSkipped(t *testing.T) {
 	dir := t.TempDir()
 	pipe, plain := filepath.Join(dir, "pipe"), filepath.Join(dir, "plain")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

@@ -147,9 +147,9 @@ func TestEveryRedirectIsKept(t *testing.T) {
 	})
 }
 
-// TestUnusableRecords checks that an invalid file, or a file with the record of another attachment,
-// is reported as unusable, and does not hide the other records.
-func TestUnusableRecords(t *testing.T) {
+// TestUnusableRecordsAreReported checks that an invalid file, or a file with the record of another
+// attachment, is reported as unusable, and does not hide the other records.
+func TestUnusableRecordsAreReported(t *testing.T) {
 	for name, text := range map[string]string{
 		"an empty file": "", "a file that is not JSON": "{",
 		"a record of another attachment":   `{"containerID":"b","ifname":"eth0"}`,
@@ -184,9 +184,9 @@ func TestUnusableRecords(t *testing.T) {
 	}
 }
 
-// TestPipeInPlaceOfARecord checks that ADD does not wait for a writer of the pipe, and can replace
-// it.
-func TestPipeInPlaceOfARecord(t *testing.T) {
+// TestPipeInPlaceOfARecordDoesNotBlock checks that ADD does not wait for a writer of the pipe, and
+// can replace it.
+func TestPipeInPlaceOfARecordDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	s, k := record.In(dir), key("a", "eth0")
 	put(t, s, sample(key("b", "eth0")))
@@ -275,9 +275,9 @@ func TestSecondAttachmentOfAPod(t *testing.T) {
 	}
 }
 
-// TestLeftoversOfAKilledProcess checks that the incomplete file of a killed process is not a
-// record, and that the next Remove or Prune removes the file.
-func TestLeftoversOfAKilledProcess(t *testing.T) {
+// TestLeftoversOfAKilledProcessAreRemoved checks that the incomplete file of a killed process is
+// not a record, and that the next Remove or Prune removes the file.
+func TestLeftoversOfAKilledProcessAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
 	put(t, s, sample(key("b", "eth0")))
@@ -352,8 +352,7 @@ func TestNonFilesAreSkipped(t *testing.T) {
 	}
 }
 
-// TestConcurrentReadersAndWriters checks that a reader finds a complete record or none.
-func TestConcurrentReadersAndWriters(t *testing.T) {
+func TestReadersFindCompleteRecordsOrNone(t *testing.T) {
 	s := record.In(t.TempDir())
 	k := key("a", "eth0")
 	var group sync.WaitGroup

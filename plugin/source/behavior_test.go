@@ -184,9 +184,9 @@ func TestMisbehavior(t *testing.T) {
 	}
 }
 
-// TestLastingMisbehavior checks, in virtual time, the error and the duration of the attempts if an
-// API server always misbehaves: the budget limits the attempts.
-func TestLastingMisbehavior(t *testing.T) {
+// TestBudgetLimitsAttempts checks, in virtual time, the error and the duration of the attempts if
+// an API server always misbehaves: the budget limits the attempts.
+func TestBudgetLimitsAttempts(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		behavior apiservertest.Behavior

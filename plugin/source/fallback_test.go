@@ -143,7 +143,7 @@ func TestFallbackClosesAll(t *testing.T) {
 	}
 }
 
-func TestFallbackWithoutSources(t *testing.T) {
+func TestFallbackWithoutSourcesIsMisconfigured(t *testing.T) {
 	_, err := source.Fallback().Pod(t.Context(), web)
 	if !source.IsMisconfigured(err) {
 		t.Errorf("error %v, want the kind misconfigured", err)

@@ -199,7 +199,7 @@ func TestErrorsOfInvalidKubeconfigs(t *testing.T) {
 	}
 }
 
-func TestMissingKubeconfig(t *testing.T) {
+func TestMissingKubeconfigIsMisconfigured(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
 		web).check(t, source.Misconfigured, "open "+path+": no such file or directory")
@@ -207,9 +207,9 @@ func TestMissingKubeconfig(t *testing.T) {
 		web).check(t, source.Misconfigured, "no kubeconfig is configured")
 }
 
-// TestNonRegularFiles checks that a pipe, a device, a directory and a huge file are refused:
-// reading them could block or not end.
-func TestNonRegularFiles(t *testing.T) {
+// TestNonRegularFilesAreRefused checks that a pipe, a device, a directory and a huge file are
+// refused: reading them could block or not end.
+func TestNonRegularFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

@@ -192,8 +192,9 @@ func TestMissingAgent(t *testing.T) {
 	}
 }
 
-// TestUnresponsiveAgent checks that only the first query waits for an agent that does not answer.
-func TestUnresponsiveAgent(t *testing.T) {
+// TestOnlyTheFirstQueryWaitsForAnUnresponsiveAgent checks that only the first query waits for an
+// agent that does not answer.
+func TestOnlyTheFirstQueryWaitsForAnUnresponsiveAgent(t *testing.T) {
 	release, callers := make(chan struct{}), make(chan string, 10)
 	path := agenttest.Listen(t, func(c *net.UnixConn) {
 		callers <- c.RemoteAddr().String()

@@ -90,7 +90,7 @@ func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
 	}
 }
 
-func TestInputThatIsNotAPod(t *testing.T) {
+func TestInputThatIsNotAPodIsRejected(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"empty input", "", "no object: want a pod"},
 		{
