@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestMarkFamilies checks that an unsupported family is an error only if the filter selects no other
-// family.
+// TestMarkFamilies checks that an unsupported family is an error only if the filter selects no
+// supported family.
 func TestMarkFamilies(t *testing.T) {
 	unsupported, denied := error(unix.ENOPROTOOPT), error(unix.EPERM)
 	toIPv6 := trace.Filter{To: netip.MustParseAddrPort("[fd00::1]:80")}

@@ -104,7 +104,7 @@ func TestRoutesOfSomePackets(t *testing.T) {
 			if leaves() != row.leaves {
 				t.Errorf("the packet leaves the pod: %t, want %t", !row.leaves, row.leaves)
 			}
-			// The agent gets events about policy rules, so that snapshots do not detect these changes.
+			// The agent gets events about policy rules. Therefore snapshots do not detect changes.
 			if row.rule == nil && before.IsValid(network.Pod) {
 				t.Error("the snapshot before the change is still valid")
 			}

@@ -82,7 +82,8 @@ func TestKubeletUsesTheRuntimeOfTheNode(t *testing.T) {
 	if got.ContainerRuntimeEndpoint != "unix:///run/crio/crio.sock" ||
 		got.CgroupDriver != "systemd" || got.NodeStatusUpdateFrequency != "5s" ||
 		!got.FeatureGates["A"] {
-		t.Errorf("configuration of the kubelet: %+v", got)
+		t.Errorf("configuration of the kubelet %+v, want the socket of CRI-O, cgroup driver systemd, an "+
+			"update every 5s and feature gate A", got)
 	}
 }
 

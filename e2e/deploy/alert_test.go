@@ -111,7 +111,7 @@ func TestAlertOnLateAudits(t *testing.T) {
 		want              string
 	}{
 		{"default interval, 14 minutes late", 60, 2700, ""},
-		{"default interval, 20 minutes", 60, 2400, "1200.00"},
+		{"default interval, 19 minutes late", 60, 2400, "1200.00"},
 		{"an undisturbed pod with an interval of 30 minutes", 1800, 1800, ""},
 		{"an undisturbed pod with an interval of a day", 86400, 3600 - 86400, ""},
 		{"an audit that is overdue for 50 minutes", 1800, -1200, "4800.00"},

@@ -105,7 +105,7 @@ func checkSubjects(t *testing.T, key string, o any, among objects) {
 	}
 }
 
-func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
+func TestLabelsAndAnnotationsFromValuesAreSet(t *testing.T) {
 	deployed, _ := render(t, `{podLabels: {k8s-app: mine, team: mesh},
 		daemonSetLabels: {k8s-app: mine, team: net}, revision: canary,
 		podAnnotations: {prometheus.io/scrape: "false"}}`, deploy.Options{})
@@ -329,7 +329,7 @@ func TestUninstallHookRunsBeforeDeletion(t *testing.T) {
 		t.Errorf("arguments of the job %v, want uninstall --cluster", c.Args)
 	}
 	if deployed["Job/sluice-node"] != nil {
-		t.Error("the job runs at installation")
+		t.Error("the job is an object of the release, want only a hook")
 	}
 	if _, hooks := render(t, "uninstallHook: {enabled: false}",
 		deploy.Options{}); hooks["Job/sluice-node"] != nil || len(hooks) > 1 {

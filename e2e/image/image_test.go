@@ -293,7 +293,7 @@ func TestUnrunnableProgramsAreRejected(t *testing.T) {
 		}
 	}
 	if _, err := image.Write(io.Discard, image.Spec{Ref: "a/b:c"}); err == nil {
-		t.Error("no error for an image without platforms")
+		t.Error("image without platforms: no error, want an error")
 	}
 }
 

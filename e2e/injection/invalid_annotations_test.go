@@ -11,8 +11,8 @@ import (
 )
 
 // TestInvalidAnnotations checks that the plugin rejects the values that istiod rejects, because
-// istiod is not the only injector. The plugin also rejects values that istiod accepts and istio-init
-// rejects.
+// istiod is not the only injector. The plugin also rejects values that istiod accepts and
+// istio-init rejects.
 func TestInvalidAnnotations(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tools, err := injection.FindTools(bin)

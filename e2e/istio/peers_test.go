@@ -65,12 +65,11 @@ func (s testCase) checkCommand(t *testing.T) {
 	}{{nil, s.sluiceRules}, {[]string{"--strict-istio"}, s.strict}} {
 		r := showSluice(t, s.Configuration, side.flags...)
 		if r.Status != 0 {
-			t.Errorf("%s\nthe command rules %v rejects the configuration: %s", s, side.flags, r.Errors)
+			t.Errorf("%s\nrules show %v rejects the configuration: %s", s, side.flags, r.Errors)
 			return
 		}
 		if want := side.want.String(); r.Output != want {
-			t.Errorf("%s\nthe command rules %v prints\n%s\nwant\n%s", s,
-				side.flags, r.Output, want)
+			t.Errorf("%s\nrules show %v prints\n%s\nwant\n%s", s, side.flags, r.Output, want)
 		}
 	}
 }

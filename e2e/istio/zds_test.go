@@ -28,14 +28,14 @@ func TestZDSMessagesMatchIstios(t *testing.T) {
 	}
 	for range 2000 {
 		for _, pair := range messages(r, word) {
-			sluiceMessage, istioMessage := marshal(t, pair.sluiceMessage), marshal(t, pair.istioMessage)
-			if !bytes.Equal(sluiceMessage, istioMessage) {
-				t.Fatalf("%v: encoded as\n%s, by Istio as\n%s", pair.sluiceMessage, hex.EncodeToString(sluiceMessage),
-					hex.EncodeToString(istioMessage))
+			encoded, want := marshal(t, pair.sluiceMessage), marshal(t, pair.istioMessage)
+			if !bytes.Equal(encoded, want) {
+				t.Fatalf("%v: encoded as\n%s, want\n%s as by Istio", pair.sluiceMessage,
+					hex.EncodeToString(encoded), hex.EncodeToString(want))
 			}
 			for _, m := range []proto.Message{pair.sluiceMessage, pair.istioMessage} {
 				decoded := m.ProtoReflect().New().Interface()
-				if err := proto.Unmarshal(sluiceMessage, decoded); err != nil || !proto.Equal(decoded, m) {
+				if err := proto.Unmarshal(encoded, decoded); err != nil || !proto.Equal(decoded, m) {
 					t.Fatalf("decoded message %v, error %v; want %v", decoded, err, m)
 				}
 			}

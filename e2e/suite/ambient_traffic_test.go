@@ -29,7 +29,7 @@ func checkAmbientTraffic(t *testing.T, tc *testCluster) {
 	first := tc.mustReach(t, a, url(ipv4.String(), mesh.Port), throughZtunnel("b"))
 	second := tc.mustReach(t, a, url(ipv4.String(), mesh.OtherPort), throughZtunnel("b"))
 	if !t.Failed() && first.Answer.Via[0].Upstream != second.Answer.Via[0].Upstream {
-		t.Errorf("two requests use different HBONE connections, %s and %s",
+		t.Errorf("two requests use different HBONE connections, %s and %s, want the same one",
 			first.Answer.Via[0].Upstream, second.Answer.Via[0].Upstream)
 	}
 	tc.mustReach(t, a, url(ipv6.String(), mesh.Port), throughZtunnel("b"))

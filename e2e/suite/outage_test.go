@@ -21,8 +21,8 @@ type outage struct {
 	*testCluster
 	// a is the pod, and b is another pod, which a can reach.
 	a, b   *corev1.Pod
-	before sandbox   // sandbox of a before the outage
-	begin  time.Time // time just before that sandbox was stopped
+	before sandbox   // the sandbox of pod a before the outage
+	begin  time.Time // the time just before this sandbox was stopped
 }
 
 // newOutage creates the pods, and waits until the agent knows the pod a.

@@ -63,8 +63,8 @@ func TestStartingPodsGetCurrentNamespaces(t *testing.T) {
 }
 
 // TestPodsFromThePluginAreServed checks that the agent serves a pod that the plugin has requested
-// from the API server, even if the agent's own watch has not returned the pod and the API server has
-// become unavailable.
+// from the API server, even if the agent's own watch has not returned the pod and the API server
+// has become unavailable.
 func TestPodsFromThePluginAreServed(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the test waits for seconds

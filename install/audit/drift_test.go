@@ -375,8 +375,8 @@ func TestIPv6AddressAfterADDIsReported(t *testing.T) {
 	}
 }
 
-// TestLocationWithUnknownIPv6 checks that the location of a pod whose rules do not capture IPv6 says
-// why it is unknown whether IPv6 traffic bypasses the proxy, instead of saying that none does.
+// TestLocationWithUnknownIPv6 checks that the location of a pod whose rules do not capture IPv6
+// says why it is unknown whether IPv6 traffic bypasses the proxy, instead of saying that none does.
 func TestLocationWithUnknownIPv6(t *testing.T) {
 	refused := errors.New("operation not permitted")
 	addIPv6 := func(env *testEnv, s *fakeNamespace) {

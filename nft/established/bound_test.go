@@ -17,8 +17,8 @@ import (
 )
 
 // TestTooManySocketsAreReported covers a namespace with more TCP sockets than End keeps in memory.
-// End then ends no TCP connection, because it cannot decide about all of them. It still examines the
-// UDP connections.
+// End then ends no TCP connection, because it cannot decide about all of them. It still examines
+// the UDP connections.
 func TestTooManySocketsAreReported(t *testing.T) {
 	network := newNetwork(t, rules.ModeRedirect)
 	r := rules.DefaultRedirect()
@@ -66,8 +66,8 @@ func TestTooManySocketsAreReported(t *testing.T) {
 	}
 }
 
-// TestExaminationEndsAfterTheTime checks that the report contains the number of examined connections
-// and the time limit, and that End deletes no entry after the limit.
+// TestExaminationEndsAfterTheTime checks that the report contains the number of examined
+// connections and the time limit, and that End deletes no entry after the limit.
 func TestExaminationEndsAfterTheTime(t *testing.T) {
 	ns := netnstest.NewPair(t).Pod
 	conntracktest.AddTCP(t, ns, testbed.PodIP4, 100)

@@ -74,8 +74,8 @@ func TestRouteWithOtherAttributesIsForeign(t *testing.T) {
 	}
 }
 
-// TestUndeliveredLoopback adds routes to loopback addresses. UndeliveredLoopback must return a route
-// only if packets that it selects are not delivered locally.
+// TestUndeliveredLoopback adds routes to loopback addresses. UndeliveredLoopback must return a
+// route only if packets that it selects are not delivered locally.
 func TestUndeliveredLoopback(t *testing.T) {
 	const via4, via6 = "via 10.244.1.1 dev eth0", "via fd02::1 dev eth0"
 	for _, row := range []struct {

@@ -147,8 +147,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestARuleThatPrecedesIsNotRemovedInstead covers a foreign rule with all selectors of Sluice's rule
-// and one more. Of such rules the kernel always removes the first one.
+// TestARuleThatPrecedesIsNotRemovedInstead covers a foreign rule with all selectors of Sluice's
+// rule and one more. Of such rules the kernel always removes the first one.
 func TestARuleThatPrecedesIsNotRemovedInstead(t *testing.T) {
 	const foreign = "-4 rule 133 from 10.0.0.1 fwmark 0x539 lookup 133"
 	n := netnstest.New(t)

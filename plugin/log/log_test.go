@@ -89,7 +89,8 @@ func TestLinesAreJSONObjects(t *testing.T) {
 // beyond the maximum number or age are removed.
 func TestFullFilesAreRotated(t *testing.T) {
 	now := time.Now()
-	// The times in the names determine the order of the files, and the modification times their age.
+	// The times in the names determine the order of the files, and the modification times their
+	// age.
 	const first, second, third = "sluice-2026-01-01T00-00-00.000000.log", "sluice-2026-01-02T03-04-05.678901.log", "sluice-2026-01-02T13-04-05.678901.log"
 	for _, tc := range []struct {
 		name          string
