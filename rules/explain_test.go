@@ -534,7 +534,7 @@ func TestStepsOfRulesThatEndEarly(t *testing.T) {
 }
 
 // The conditions in this test do not affect the outcome, but they decide whether a rule matches.
-func TestUncertainSteps(t *testing.T) {
+func TestUncertainNamesUnknownConditionsOfReachedRules(t *testing.T) {
 	condition := rules.Unknown{Text: "ct status other", Effect: rules.Reads}
 	for name, tc := range map[string]struct {
 		rules []rules.Rule

@@ -437,9 +437,8 @@ func TestOrderOfAnIdleNATChainIsUndecided(t *testing.T) {
 	}
 }
 
-// TestUnknownStatements verifies that an unsupported statement may have any effect. nft prints null
-// for a statement that it cannot express, and xt for an extension of xtables.
-func TestUnknownStatements(t *testing.T) {
+// nft prints null for a statement that it cannot express, and xt for an extension of xtables.
+func TestUnsupportedStatementsMayHaveAnyEffect(t *testing.T) {
 	for _, statement := range []string{
 		"null", `{"xt":{"type":"match","name":"owner"}}`, `{"xt":null}`,
 		`{"drop":null,"accept":null}`, "{}",

@@ -177,7 +177,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-func TestUnchecked(t *testing.T) {
+func TestUncheckedConsidersOnlyChecksThatProve(t *testing.T) {
 	r := Result{Checks: []Check{
 		{Kind: SelfCalls, Proves: true, Status: OK},
 		{Kind: Inbound, Proves: true, Status: NotChecked},
@@ -192,7 +192,7 @@ func TestUnchecked(t *testing.T) {
 	}
 }
 
-func TestSourceCheck(t *testing.T) {
+func TestSourceCheckFailsIfSrcValidMarkIsSet(t *testing.T) {
 	for _, row := range []struct {
 		readable int
 		enabled  []string

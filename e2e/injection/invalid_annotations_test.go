@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// TestInvalidAnnotations checks that the plugin rejects the values that istiod rejects, because
-// istiod is not the only injector. The plugin also rejects values that istiod accepts and
-// istio-init rejects.
-func TestInvalidAnnotations(t *testing.T) {
+// TestPluginRejectsInvalidAnnotations checks that the plugin rejects the values that istiod
+// rejects, because istiod is not the only injector. The plugin also rejects values that istiod
+// accepts and istio-init rejects.
+func TestPluginRejectsInvalidAnnotations(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tools, err := injection.FindTools(bin)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestCommand(t *testing.T) {
+func TestOnlySidecarsRunTheSampleProxy(t *testing.T) {
 	for _, test := range []struct{ name, args, mode, want string }{
 		{
 			"a sidecar runs the sample proxy", "proxy sidecar --domain x --log_output_level=info",
