@@ -301,7 +301,8 @@ func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
 	return append(reasons, slices.Concat(unknownAtInput(live), unknownRoutes(live, desired),
-		unknownEncapsulation(live, desired), unknownExpectations(live, desired))...)
+		unknownEncapsulation(live, desired), unknownSources(live, desired),
+		unknownExpectations(live, desired))...)
 }
 
 // hasSluiceTable reports whether Sluice's table in nf_tables exists.

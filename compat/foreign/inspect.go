@@ -29,10 +29,11 @@ type Snapshot struct {
 	// addresses. The agent gets no event when they change.
 	loopback    string
 	undelivered []route.Description
-	// routes contains the routes that encapsulate packets, and the routes over lo. The latter are
-	// compared if dependsOnRoutes is set. addresses contains the addresses of the interfaces, which
-	// are compared if dependsOnAddresses is set. The agent gets no event when an address or a route
-	// in the table main or local changes.
+	// routes contains the routes that encapsulate packets or have the passthrough address as
+	// source, and the other routes over lo. The latter are compared if dependsOnRoutes is set.
+	// addresses contains the addresses of the interfaces, which are compared if dependsOnAddresses
+	// is set. The agent gets no event when an address or a route in the table main or local
+	// changes.
 	routes             route.LoopbackRoutes
 	dependsOnRoutes    bool
 	addresses          []netip.Addr
@@ -160,7 +161,7 @@ func isSluiceTable(t rules.Table) bool { return compat.IsSluiceTable(&t) }
 // facts whose changes cause no event:
 //   - the iptables-legacy tables
 //   - the name of the loopback interface, and the routes to loopback addresses
-//   - the routes that encapsulate packets
+//   - the routes that encapsulate packets, or have the passthrough address as source
 //   - the routes over lo, if foreign rules may route packets again
 //   - the addresses, if foreign rules may route packets again, translate destinations or masquerade
 //   - the ports of bridges, if the interception mode is TPROXY
@@ -187,6 +188,7 @@ func (s *Snapshot) isValidHere() bool {
 	}
 	routes, err := route.OverLoopback(nil)
 	if err != nil || !slices.Equal(routes.Encapsulating, s.routes.Encapsulating) ||
+		!slices.Equal(routes.Passthrough, s.routes.Passthrough) ||
 		s.dependsOnRoutes && !slices.Equal(routes.OverLoopback, s.routes.OverLoopback) {
 		return false
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -60,6 +62,44 @@ func unknownEncapsulation(live *compat.Live, desired *rules.Ruleset) []string {
 	return []string{"routes encapsulate packets that they send over lo, where they are not " +
 		"captured, or decapsulate packets after prerouting, so that packets may bypass the " +
 		"proxy: " + listed(found)}
+}
+
+// unknownSources returns a sentence if connections of the proxy to the pod itself may have the
+// source address by which the desired ruleset recognizes the proxy's connections to the
+// application. [diff.Bypass] assumes that the proxy chooses this source.
+func unknownSources(live *compat.Live, desired *rules.Ruleset) []string {
+	var found []string
+	for _, d := range live.LoopbackRoutes.Passthrough {
+		if excludesPassthrough(desired, d.Family) {
+			found = append(found, d.Text)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("connections of the outbound proxy to the pod itself may reach the "+
+		"application without the inbound proxy: routes give them the source %s or %s, which the rules "+
+		"take for the inbound proxy's connections to the application: %s", rules.PassthroughIPv4(),
+		rules.PassthroughIPv6(), listed(found))}
+}
+
+// excludesPassthrough reports whether the ruleset has a rule for packets from the source address of
+// the proxy's connections to the application.
+func excludesPassthrough(rs *rules.Ruleset, family rules.Family) bool {
+	address := rules.ByFamily(family, rules.PassthroughIPv4(), rules.PassthroughIPv6())
+	isPassthrough := func(m rules.Match) bool {
+		a, ok := m.(rules.MatchAddr)
+		return ok && a.Side == rules.Source && !a.Not &&
+			slices.Equal(a.Ranges, []netipx.IPRange{netipx.IPRangeFrom(address, address)})
+	}
+	for _, c := range rs.AllChains() {
+		if slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return slices.ContainsFunc(r.Matches, isPassthrough)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // unknownDelivery returns a sentence if packets that the desired ruleset redirects to a loopback

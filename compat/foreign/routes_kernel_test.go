@@ -2,6 +2,7 @@ package foreign_test
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/socket"
+	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -113,5 +115,62 @@ func TestRoutesOfSomePackets(t *testing.T) {
 				t.Error("LoopbackMissing is true, want false")
 			}
 		})
+	}
+}
+
+// TestRouteWithThePassthroughSource adds routes that give the proxy's connections to its own pod the
+// source address of the inbound proxy's connections to the application. The connections then reach
+// the application without the inbound proxy. No foreign rule of netfilter is necessary.
+func TestRouteWithThePassthroughSource(t *testing.T) {
+	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+		for _, row := range []struct {
+			name     string
+			to       netip.Addr
+			commands []string
+			contains string
+		}{
+			{
+				"IPv4", testbed.PodIP4,
+				[]string{"ip route replace local 10.244.1.5 dev eth0 table local src 127.0.0.6"},
+				"ip -4 route local 10.244.1.5/32 dev if2 table 255 src 127.0.0.6",
+			},
+			{
+				"IPv6", testbed.PodIP6,
+				[]string{
+					"ip -6 route del local fd00:10:244:1::5 dev eth0 table local",
+					"ip -6 route add local fd00:10:244:1::5 dev lo table local src ::6",
+				},
+				"ip -6 route local fd00:10:244:1::5/128 dev lo table 255 src ::6",
+			},
+		} {
+			t.Run(string(mode)+", "+row.name, func(t *testing.T) {
+				network, desired := podWithDNS(t, mode)
+				toItself := testbed.Call{
+					Network: "tcp", Owner: testbed.ProxyOwner, To: netip.AddrPortFrom(row.to, 8080),
+					Timeout: answerTimeout,
+				}
+				if mode == rules.ModeTProxy {
+					toItself.Owner = testbed.TProxyOwner
+				}
+				checkAnswer := func(want testbed.Name) {
+					t.Helper()
+					if answer, err := network.Dial(toItself); err != nil || answer.By != want {
+						t.Errorf("a connection of the proxy to its pod: %s, error %v, want an answer of %s",
+							answer, err, want)
+					}
+				}
+				checkAnswer(testbed.Inbound)
+				before := checkEffect(t, network, desired, foreign.None, "")
+				for _, command := range row.commands {
+					words := strings.Fields(command)
+					istiotest.Run(t, network.Pod, "", words[0], words[1:]...)
+				}
+				checkAnswer(testbed.Application)
+				if before.IsValid(network.Pod) {
+					t.Error("the snapshot before the change is still valid")
+				}
+				checkEffect(t, network, desired, foreign.Unknown, row.contains)
+			})
+		}
 	}
 }

@@ -98,6 +98,17 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 	}
 }
 
+// TestRouteWithThePassthroughSourceIsReported covers a route by which connections of the proxy to its
+// own pod reach the application without the inbound proxy. The kernel sends no event for it.
+func TestRouteWithThePassthroughSourceIsReported(t *testing.T) {
+	network := newNetwork(t)
+	r, _, _ := startAuditor(t, network, compat.BackendNFT)
+	istiotest.Run(t, network.Pod, "", "ip", "route", "replace", "local", testbed.PodIP4.String(), "dev", "eth0",
+		"table", "local", "src", rules.PassthroughIPv4().String())
+	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
+	rulestest.Eventually(t, "the route is reported", func() bool { return strings.Contains(r.takeEvents(), "RedirectUnknown") })
+}
+
 // TestFirewallOfAPodIsNotDrift covers rules that do not affect captured traffic, or drop it.
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	network := newNetwork(t)

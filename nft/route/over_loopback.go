@@ -30,6 +30,11 @@ type LoopbackRoutes struct {
 	// can have any family. The kernel delivers the inner packets without calling the chains at
 	// prerouting.
 	Encapsulating []Description
+	// Passthrough contains the routes over the loopback interface that give packets of sockets
+	// without a source address the source address of the proxy's connections to the application:
+	// [rules.PassthroughIPv4] or [rules.PassthroughIPv6]. It omits routes to loopback addresses and
+	// to this address.
+	Passthrough []Description
 }
 
 // OverLoopback returns the routes of [LoopbackRoutes]. A namespace with more than 10,000 addresses,
@@ -50,11 +55,13 @@ func OverLoopback(ns *netns.NS) (found LoopbackRoutes, err error) {
 			}
 			found.OverLoopback = append(found.OverLoopback, part.OverLoopback...)
 			found.Encapsulating = append(found.Encapsulating, part.Encapsulating...)
+			found.Passthrough = append(found.Passthrough, part.Passthrough...)
 		}
 		return nil
 	})
 	found.OverLoopback = found.OverLoopback[:min(len(found.OverLoopback), maxTexts)]
 	found.Encapsulating = found.Encapsulating[:min(len(found.Encapsulating), maxTexts)]
+	found.Passthrough = found.Passthrough[:min(len(found.Passthrough), maxTexts)]
 	return found, err
 }
 
@@ -75,12 +82,15 @@ func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
 			err = o.forEachRoute(family, unix.RT_TABLE_UNSPEC, func(r foundRoute) error {
 				isComplete = o.resolve(&r) && isComplete
 				own := localRoute{family, r.table}
+				if r.setsPassthrough() {
+					addTo(&found.Passthrough, family, &r)
+				}
 				switch {
 				case r.encap == unix.LWTUNNEL_ENCAP_SEG6_LOCAL:
-					found.addEncapsulating(rules.Inet, &r)
+					addTo(&found.Encapsulating, rules.Inet, &r)
 				case !r.sendsOverLo():
 				case r.encap != 0:
-					found.addEncapsulating(family, &r)
+					addTo(&found.Encapsulating, family, &r)
 				case r.destination.Addr().IsLoopback(), isModeled[own] && own.equals(r),
 					localIsFirst && isOfAddress(&r, o.addresses):
 				case len(found.OverLoopback) < maxTexts:
@@ -117,10 +127,10 @@ func (o *overLoopback) resolve(r *foundRoute) bool {
 	return true
 }
 
-// addEncapsulating adds a route to Encapsulating, unless there are 100.
-func (l *LoopbackRoutes) addEncapsulating(family rules.Family, r *foundRoute) {
-	if len(l.Encapsulating) < maxTexts {
-		l.Encapsulating = append(l.Encapsulating, Description{Family: family, Text: r.String()})
+// addTo adds a route to a list, unless the list has 100 entries.
+func addTo(list *[]Description, family rules.Family, r *foundRoute) {
+	if len(*list) < maxTexts {
+		*list = append(*list, Description{Family: family, Text: r.String()})
 	}
 }
 
@@ -163,4 +173,12 @@ func isOfAddress(r *foundRoute, addresses map[netip.Addr]bool) bool {
 // (ip_route_output_key_hash_rcu in net/ipv4/route.c, ip6_rt_get_dev_rcu in net/ipv6/route.c).
 func (r *foundRoute) sendsOverLo() bool {
 	return r.kind == unix.RTN_LOCAL || r.kind == unix.RTN_UNICAST && r.isOverLo
+}
+
+// setsPassthrough reports whether [LoopbackRoutes.Passthrough] contains the route.
+func (r *foundRoute) setsPassthrough() bool {
+	return r.sendsOverLo() && r.preferred.IsValid() &&
+		r.preferred == rules.ByFamily(r.family, rules.PassthroughIPv4(), rules.PassthroughIPv6()) &&
+		!r.destination.Addr().IsLoopback() &&
+		(r.destination.Addr() != r.preferred || !r.destination.IsSingleIP())
 }

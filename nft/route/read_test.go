@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -293,5 +294,39 @@ func TestOverLoopback(t *testing.T) {
 		if !slices.Contains(found.OverLoopback, w) {
 			t.Errorf("with other policy rules: got %+v, want also %s", found, w)
 		}
+	}
+}
+
+// TestPassthroughSources adds routes with the source address of the proxy's connections to the
+// application. Only routes over lo to other addresses give this source to the proxy's connections.
+func TestPassthroughSources(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, "link set lo up", "link add eth0 index 9 type veth peer name peer", "link set peer up",
+		"link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "-6 addr add fd02::5/64 dev eth0 nodad",
+		"addr add 127.0.0.6/8 dev lo", "-6 addr add ::6/128 dev lo nodad",
+		"-4 route add 10.1.0.0/16 dev eth0 src 127.0.0.6", "-4 route add local 10.2.0.0/16 dev lo src 127.0.0.1")
+	if err := testbed.WaitUsable(n, "lo", rules.PassthroughIPv6()); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := route.OverLoopback(n); err != nil || len(found.Passthrough) > 0 {
+		t.Errorf("got %+v, error %v, want no routes", found.Passthrough, err)
+	}
+	ip(t, n, "-4 route replace local 10.244.1.5 dev eth0 table local src 127.0.0.6",
+		"-4 route add 10.3.0.0/16 dev lo src 127.0.0.6", "-6 route add local fd03::1 dev lo table 100 src ::6")
+	want := []route.Description{
+		{Family: rules.IPv4, Text: "ip -4 route unicast 10.3.0.0/16 dev lo table 254 src 127.0.0.6"},
+		{Family: rules.IPv4, Text: "ip -4 route local 10.244.1.5/32 dev if9 table 255 src 127.0.0.6"},
+		{Family: rules.IPv6, Text: "ip -6 route local fd03::1/128 dev lo table 100 src ::6 metric 1024"},
+	}
+	found, err := route.OverLoopback(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(found.Passthrough, func(a, b route.Description) int {
+		return strings.Compare(a.Text, b.Text)
+	})
+	slices.SortFunc(want, func(a, b route.Description) int { return strings.Compare(a.Text, b.Text) })
+	if d := cmp.Diff(want, found.Passthrough); d != "" {
+		t.Errorf("routes (-want +got):\n%s", d)
 	}
 }
