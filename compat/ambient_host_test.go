@@ -162,13 +162,7 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			rs := compiledHost(t, h)
 			applyAndCheck(t, chosen(t, backendName), node, rs, nft.Replaced)
 			applyAndCheck(t, chosen(t, backendName), node, rs, nft.Unchanged)
-			live := readLive(t, node, compat.OriginAll)
-			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
-				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
-			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("the rules of the kernel are %s, want %s; classes %v, undecided %v", v,
-					diff.Equivalent, r.Classes, r.Undecided)
-			}
+			wantEquivalentInKernel(t, node, rs)
 			for _, tc := range []struct {
 				name     string
 				in       cgroup
@@ -212,14 +206,20 @@ func TestBackendsReadBackRulesThatMatchTheKubeletsUser(t *testing.T) {
 			rs := compiledHost(t, h)
 			applyAndCheck(t, chosen(t, backendName), node, rs, nft.Created)
 			applyAndCheck(t, chosen(t, backendName), node, rs, nft.Unchanged)
-			live := readLive(t, node, compat.OriginAll)
-			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
-				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
-			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("the rules of the kernel are %s, want %s; classes %v, undecided %v", v,
-					diff.Equivalent, r.Classes, r.Undecided)
-			}
+			wantEquivalentInKernel(t, node, rs)
 		})
+	}
+}
+
+// wantEquivalentInKernel verifies that the namespace has rules that are equivalent to the ruleset.
+func wantEquivalentInKernel(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
+	t.Helper()
+	live := readLive(t, ns, compat.OriginAll)
+	r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
+		diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
+	if v := r.StrictVerdict(); v != diff.Equivalent {
+		t.Errorf("the rules of the kernel are %s, want %s; classes %v, undecided %v", v,
+			diff.Equivalent, r.Classes, r.Undecided)
 	}
 }
 

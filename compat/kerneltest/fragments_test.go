@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"os"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -95,10 +94,7 @@ func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool {
-				return t.Name == "a"
-			})
-			hits := live.Ruleset.Tables[a].Chains[0].Rules[0].Hits.Packets
+			hits := firstChain(live, "a")[0].Hits.Packets
 			if (hits > 0) != tc.meets {
 				t.Errorf("the kernel: %d fragments in the chain, want some: %t", hits, tc.meets)
 			}

@@ -140,12 +140,7 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := diff.Decide(inMangle(t, tc.left), inMangle(t, tc.right),
-				diff.Options{Families: []rules.Family{rules.IPv4}})
-			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided,
-					r.Classes)
-			}
+			checkVerdict(t, inMangle(t, tc.left), inMangle(t, tc.right), tc.want)
 		})
 	}
 }
@@ -171,12 +166,7 @@ func TestPortsOfSCTPAreCompared(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := diff.Decide(inMangle(t, tc.left), inMangle(t, tc.right),
-				diff.Options{Families: []rules.Family{rules.IPv4}})
-			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided,
-					r.Classes)
-			}
+			checkVerdict(t, inMangle(t, tc.left), inMangle(t, tc.right), tc.want)
 		})
 	}
 }
@@ -242,6 +232,15 @@ func sideOf(t *testing.T, table, text string) diff.Side {
 	return diff.Side{Ruleset: rules.Ruleset{Tables: tables}}
 }
 
+// checkVerdict compares two sides for IPv4.
+func checkVerdict(t *testing.T, left, right diff.Side, want diff.Verdict) {
+	t.Helper()
+	r := diff.Decide(left, right, diff.Options{Families: []rules.Family{rules.IPv4}})
+	if got := r.StrictVerdict(); got != want {
+		t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, want, r.Undecided, r.Classes)
+	}
+}
+
 // TestHelpersAreCompared verifies comparisons of rules that assign conntrack helpers.
 func TestHelpersAreCompared(t *testing.T) {
 	const helper = "-A PREROUTING -p tcp -m tcp --dport 21 -j CT --helper ftp"
@@ -263,12 +262,7 @@ func TestHelpersAreCompared(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := diff.Decide(sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right),
-				diff.Options{Families: []rules.Family{rules.IPv4}})
-			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided,
-					r.Classes)
-			}
+			checkVerdict(t, sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right), tc.want)
 		})
 	}
 }
