@@ -11,8 +11,8 @@ DEMO = ./rules/cmd/demo
 # Packages with concurrency, whose tests `make test-race` runs. `make test` does not use the race
 # detector, which builds every package a second time and makes tests several times slower.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
-# Packages with long tests of resident memory, which the race detector would increase.
-MEMORY = ./nft/established ./install/audit
+# Packages with long tests of memory, of which the race detector needs more.
+MEMORY = ./nft/established ./install/audit ./compat/save
 # Tests mostly wait for the kernel, clocks and other processes. Therefore more packages and tests run
 # in parallel than there are cores.
 PARALLEL = -p $$((3 * $$(nproc))) -parallel $$((8 * $$(nproc)))
