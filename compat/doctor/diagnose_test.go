@@ -746,9 +746,9 @@ func TestSimilarFindingsAreLimited(t *testing.T) {
 	}
 	text := list(Diagnose(facts, typical(rules.ModeTProxy)))
 	for want, n := range map[string]int{
-		"may match another rule first: from x": 10, "warning  routing     and 990 more policy rules like these\n": 1,
-		" match another rule first: all": 10, "problem  routing     and 3 more policy rules like these\n": 1,
-		"has a foreign route: r": 10, "warning  routing     and 1 more foreign routes in this table\n": 1,
+		"may match another rule first: from x": 10, "warning  routing     policy rules like these: 990 more\n": 1,
+		" match another rule first: all": 10, "problem  routing     policy rules like these: 3 more\n": 1,
+		"has a foreign route: r": 10, "warning  routing     foreign routes in this table: 1 more\n": 1,
 	} {
 		if got := strings.Count(text, want); got != n {
 			t.Errorf("%d findings with %q, want %d", got, want, n)
@@ -760,7 +760,7 @@ func TestSimilarFindingsAreLimited(t *testing.T) {
 	facts = healthy()
 	add(11, route.Rule{Family: rules.IPv4, Priority: rules.PolicyPriority, Table: 7, Text: "theirs"})
 	if text := list(Diagnose(facts, typical(rules.ModeRedirect))); strings.Count(text, "133: theirs") != 10 ||
-		!strings.Contains(text, "note     routing     and 1 more policy rules like these\n") {
+		!strings.Contains(text, "note     routing     policy rules like these: 1 more\n") {
 		t.Errorf("want 10 notes and their number, got\n%s", text)
 	}
 }
@@ -887,7 +887,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			Facts{Sockets: rawSocketsOfUsers(1000)},
 			Finding{
 				Topic: "sockets", Severity: Note,
-				Summary: "a raw IP socket of 990 other groups of processes is open",
+				Summary: "a raw IP socket of other groups of processes (990) is open",
 			},
 		},
 		{

@@ -123,7 +123,7 @@ func (d *diagnosis) checkRawSockets() {
 		}
 		for i, owner := range slices.Sorted(maps.Keys(owners)) {
 			if i == maxSocketOwners {
-				d.add("sockets", Note, fmt.Sprintf("%s of %d other groups of processes is open",
+				d.add("sockets", Note, fmt.Sprintf("%s of other groups of processes (%d) is open",
 					socketType.name, len(owners)-maxSocketOwners), "")
 				break
 			}

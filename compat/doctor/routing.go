@@ -85,8 +85,8 @@ func (d *diagnosis) addSimilar(found similarFindings, severity Severity, summary
 	}
 }
 
-// addMore adds a finding for each severity of which addSimilar has omitted findings. objects names
-// what the findings are about.
+// addMore adds a finding for each severity of which addSimilar has omitted findings. objects is the
+// plural of what the findings are about.
 func (d *diagnosis) addMore(found similarFindings, objects string) {
 	for _, severity := range severities {
 		if n := found[severity] - maxSimilar; n > 0 {
@@ -94,7 +94,7 @@ func (d *diagnosis) addMore(found similarFindings, objects string) {
 			if severity == Note {
 				next = "" // notes need no correction
 			}
-			d.add("routing", severity, fmt.Sprintf("and %d more %s", n, objects), next)
+			d.add("routing", severity, fmt.Sprintf("%s: %d more", objects, n), next)
 		}
 	}
 }

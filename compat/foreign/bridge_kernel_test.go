@@ -64,7 +64,7 @@ func TestInboundConnectionsOverABridge(t *testing.T) {
 				t.Errorf("answer %s, error %v, want an answer of %q", answer, err, row.by)
 			}
 			if valid := before.IsValid(network.Pod); valid != (row.verdict == foreign.None) {
-				t.Errorf("after the change, the snapshot is valid: %t", valid)
+				t.Errorf("after the change, the snapshot is valid: %t, want %t", valid, !valid)
 			}
 			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			text := strings.Join(found.Messages(), "\n")

@@ -68,10 +68,10 @@ func TestRedirectedPacketsThatRoutesSendToAnotherHost(t *testing.T) {
 			}
 			counted := istiotest.Run(t, network.Neighbor, "", "nft", "list", "table", "ip", "watch")
 			if leaves := !strings.Contains(counted, "counter packets 0"); leaves != (row.contains != "") {
-				t.Errorf("redirected packets leave the pod: %t", leaves)
+				t.Errorf("redirected packets leave the pod: %t, want %t", leaves, !leaves)
 			}
 			if valid := before.IsValid(network.Pod); valid != (row.contains == "") {
-				t.Errorf("after the change, the snapshot is valid: %t", valid)
+				t.Errorf("after the change, the snapshot is valid: %t, want %t", valid, !valid)
 			}
 			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			text := strings.Join(found.Messages(), "\n")

@@ -80,7 +80,7 @@ var call = testbed.Call{
 	Timeout: noAnswerTimeout,
 }
 
-// answerTimeout is the timeout for an answer that is expected, and noAnswerTimeout for another one.
+// answerTimeout is the timeout of a call that must be answered, and noAnswerTimeout of other calls.
 const (
 	answerTimeout   = 20 * time.Second
 	noAnswerTimeout = time.Second
@@ -510,8 +510,8 @@ func TestInspectAsInstalledKeepsTheOrderOfChains(t *testing.T) {
 }
 
 // TestInspectAsInstalledOrdersChainsByPriority inspects a namespace without Sluice's rules, in
-// which a foreign NAT chain has a lower priority than Sluice's chains will have. It is not the
-// first one.
+// which a foreign NAT chain has a lower priority than Sluice's chains will have, but is not the
+// first NAT chain.
 func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, `table ip own {

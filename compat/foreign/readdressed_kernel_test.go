@@ -105,7 +105,7 @@ func copiedOnLoopback(t *testing.T, network *testbed.Network, text string) {
 }
 
 // TestSnapshotIsValidUntilAnAddressIsAdded tests a change for which the agent gets no event, and
-// that matters because a foreign rule translates packets of the address, or to the address.
+// that matters because a foreign rule translates packets from or to the address.
 func TestSnapshotIsValidUntilAnAddressIsAdded(t *testing.T) {
 	for _, row := range []struct {
 		name, rules string

@@ -102,8 +102,8 @@ func listenUDP(t *testing.T, ns *netns.NS, address string) net.PacketConn {
 }
 
 // TestStatesOfExpectedConnections verifies, for connections that a program expects, the facts
-// RelatedFollowsOrigin and ICMPStateFollowsType: packets in the original direction are related
-// until there is a reply, also TCP resets and ICMP requests, and replies are established.
+// RelatedFollowsOrigin and ICMPStateFollowsType. Packets in the original direction, including TCP
+// resets and ICMP requests, are related until there is a reply. Replies are established.
 func TestStatesOfExpectedConnections(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, `table ip a {

@@ -16,9 +16,9 @@ import (
 )
 
 // TestTProxyPrefersEstablishedSockets verifies that tproxy looks up the socket of an established
-// connection by the addresses that a packet has when it reaches the rule: if NAT translates the
-// destination later, tproxy assigns the listener to all packets of the connection, and the
-// listener answers them with a reset.
+// connection by the addresses that a packet has when it reaches the rule. If NAT translates the
+// destination later, tproxy therefore assigns the listener to all packets of the connection, and
+// the listener answers them with a reset.
 func TestTProxyPrefersEstablishedSockets(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, row := range []struct {

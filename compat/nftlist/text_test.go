@@ -162,8 +162,8 @@ func TestJSONOfChangedSets(t *testing.T) {
 	}
 }
 
-// TestTextOfSets verifies that values, ranges and prefixes are read as elements, also from several
-// lines. A set with other elements is unknown.
+// TestTextOfSets verifies that values, ranges and prefixes on one or several lines are read as
+// elements. A set with other elements is unknown.
 func TestTextOfSets(t *testing.T) {
 	for _, tc := range []struct{ set, rule, want string }{
 		{

@@ -107,7 +107,7 @@ func TestVariablesOccurOnce(t *testing.T) {
 }
 
 // The job can only read and delete the DaemonSet, and list pods.
-func TestRightsOfTheHook(t *testing.T) {
+func TestPermissionsOfTheHook(t *testing.T) {
 	_, hooks := render(t, "{}", deploy.Options{})
 	want := []rbac.PolicyRule{
 		{

@@ -108,9 +108,9 @@ func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 	}
 }
 
-// TestRightsFollowFeatures checks the permissions of the agent's roles. A test of package agent
-// compares them with the agent's requests.
-func TestRightsFollowFeatures(t *testing.T) {
+// TestPermissionsFollowFeatures checks the permissions of the agent's roles. A test of package
+// agent compares them with the agent's requests.
+func TestPermissionsFollowFeatures(t *testing.T) {
 	for _, c := range rbactest.Configurations() {
 		deployed, _ := render(t, c.Values, deploy.Options{})
 		got := deployed.permissions()
