@@ -26,9 +26,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestADDDoesNotRedirectOtherPods checks pods that are not redirected: their namespace has no
+// TestADDSkipsPodsThatNeedNoRedirection checks pods that are not redirected: their namespace has no
 // rules, the result is the previous one, and the record contains the reason.
-func TestADDDoesNotRedirectOtherPods(t *testing.T) {
+func TestADDSkipsPodsThatNeedNoRedirection(t *testing.T) {
 	for file, reason := range map[string]decide.Reason{
 		"plain": decide.NoProxyContainer, "istio-init": decide.IstioInit,
 		"host-network": decide.HostNetwork,

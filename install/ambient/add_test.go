@@ -410,8 +410,8 @@ func TestManyAddsSucceed(t *testing.T) {
 	})
 }
 
-// TestAddUsesAnnotations checks that the node's settings and the pod's annotations determine the
-// rules.
+// TestAddUsesAnnotations checks that the pod's annotations determine the rules, and that an invalid
+// annotation is noted.
 func TestAddUsesAnnotations(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)

@@ -64,7 +64,7 @@ func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 			env.start()
 			rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, left) })
 			if hasNoRules(t, sidecar) {
-				t.Error("the rules to the sidecar are removed")
+				t.Error("the rules of the sidecar are removed")
 			}
 			env.addSandbox("later", later)
 			env.Changed("shop", "later")

@@ -51,9 +51,10 @@ func recordLog(env *testEnv) *observer.ObservedLogs {
 	return lines
 }
 
-// TestASandboxThatCannotBeOpenedExists checks that a lack of file descriptors does not make the
-// record of ADD, which DEL has removed, lose its effect: the sandbox still exists.
-func TestASandboxThatCannotBeOpenedExists(t *testing.T) {
+// TestASandboxThatCannotBeOpenedCountsAsExisting checks that a sandbox that cannot be opened
+// for lack of file descriptors is not taken for a removed one: its pod keeps the settings of ADD,
+// although DEL has removed their record.
+func TestASandboxThatCannotBeOpenedCountsAsExisting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -239,11 +240,11 @@ func TestRemovalOfTheLoopbackInterfaceIsNotReported(t *testing.T) {
 // shows that the runtime removes the sandbox: such a pod is reported only if the sandbox stays.
 func TestATerminatingPodIsReported(t *testing.T) {
 	undecided := func(s *fakeNamespace) { s.foreign = foreign.Effect{Unknown: []string{"an interface"}} }
-	moved := func(s *fakeNamespace) { s.addresses = nil }
+	withoutAddress := func(s *fakeNamespace) { s.addresses = nil }
 	withoutLoopback := func(s *fakeNamespace) {
 		s.foreign = foreign.Effect{Unknown: []string{"a route"}, LoopbackMissing: true}
 	}
-	add := func(env *testEnv, p *decide.Pod) *fakeNamespace { return env.addRedirected(p) }
+	redirected := (*testEnv).addRedirected
 	repaired := func(env *testEnv, p *decide.Pod) *fakeNamespace {
 		s := env.addSandbox(p)
 		env.put(p, running)
@@ -254,11 +255,11 @@ func TestATerminatingPodIsReported(t *testing.T) {
 		change func(*fakeNamespace)
 		within time.Duration // the time after which the pod is reported
 	}{
-		"a pod whose rules cannot be decided":          {add, undecided, 0},
-		"a pod without an address":                     {add, moved, 31 * time.Second},
-		"a pod without a loopback interface":           {add, withoutLoopback, 31 * time.Second},
+		"a pod whose rules cannot be decided":          {redirected, undecided, 0},
+		"a pod without an address":                     {redirected, withoutAddress, 31 * time.Second},
+		"a pod without a loopback interface":           {redirected, withoutLoopback, 31 * time.Second},
 		"a repaired pod whose rules cannot be decided": {repaired, undecided, 3 * time.Minute},
-		"a repaired pod without an address":            {repaired, moved, 3 * time.Minute},
+		"a repaired pod without an address":            {repaired, withoutAddress, 3 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -42,8 +42,8 @@ type testEnv struct {
 
 	mu           sync.Mutex
 	synced       bool
-	items        map[string]podcache.Item
-	objects      map[string][]byte
+	items        map[string]podcache.Item  // by namespace/name, as in objects
+	objects      map[string][]byte         // JSON of the pods
 	namespaces   map[string]*fakeNamespace // by path
 	netnsPaths   map[string]string         // the paths of the pods' namespaces, by UID
 	version      int
@@ -281,7 +281,8 @@ func (env *testEnv) addRedirected(p *decide.Pod) *fakeNamespace {
 	return s
 }
 
-// record stores a record of an ADD that has redirected the pod, or has not if r is nil.
+// record stores the record of an ADD that has redirected the pod as r says, or has not redirected it
+// if r is nil.
 func (env *testEnv) record(p *decide.Pod, r *rules.Redirect) {
 	m := p.Metadata
 	kept := record.Record{

@@ -259,7 +259,7 @@ func TestAReadOnlyStateDirectoryCanBeRead(t *testing.T) {
 	}
 }
 
-func TestCheckNoAgent(t *testing.T) {
+func TestCheckNoAgentFindsAnyRegisteredAgent(t *testing.T) {
 	dir := t.TempDir()
 	must(t, journal.CheckNoAgent(dir))
 	one, err := journal.RegisterAgent(dir)
@@ -277,7 +277,7 @@ func TestCheckNoAgent(t *testing.T) {
 // TestDiscardKeepsRegistrations checks that an agent that registers during an uninstallation,
 // before or while the state directory is removed, is noticed by later uninstallations.
 func TestDiscardKeepsRegistrations(t *testing.T) {
-	t.Run("before", func(t *testing.T) {
+	t.Run("an agent registers before the removal", func(t *testing.T) {
 		dir := t.TempDir()
 		lock, err := journal.Acquire(t.Context(), dir)
 		must(t, err)
@@ -289,7 +289,7 @@ func TestDiscardKeepsRegistrations(t *testing.T) {
 		}
 		must(t, agent.Unregister())
 	})
-	t.Run("while", func(t *testing.T) {
+	t.Run("an agent registers during the removal", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "agents")

@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 				"10-a.conf-sluice.conflist": "bridge sluice-cni", "10-a.conflist": "other",
 			},
 		},
-		"a plain configuration with the extension json": {
+		"a plain configuration with the extension json is converted to a list": {
 			before: map[string]string{"10-a.json": plainBridge},
 			after:  map[string]string{"10-a.conflist": "bridge sluice-cni"},
 		},
@@ -129,7 +129,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
-		"an invalid file before the configured one": {
+		"an invalid file before the configured one stops the runtime": {
 			settings: named("10-a.conflist"),
 			before:   map[string]string{"05-x.conf": "{}", "10-a.conflist": list("calico")},
 			after: map[string]string{
@@ -145,7 +145,7 @@ func TestInstall(t *testing.T) {
 				"10-a.conf--sluice.conflist": "bridge sluice-cni", "10-a.conf-old.conflist": "other",
 			},
 		},
-		"the list name of the configured plain configuration is in use": {
+		"a list of the same name as the configured plain configuration is kept": {
 			settings: named("10-a.conf"),
 			before:   map[string]string{"10-a.conf": plainBridge, "10-a.conflist": list("other")},
 			after: map[string]string{
@@ -256,17 +256,17 @@ func TestInstall(t *testing.T) {
 			after:   map[string]string{"10-a.conflist": "bridge sluice-cni"},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
-		"a name with which every ADD fails": {
+		"the node is not ready if every ADD fails because of the name of the network": {
 			before:  map[string]string{"10-a.conflist": networkList("x/.."), "20-b.conf": "null"},
 			after:   map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conf": "not valid"},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
-		"a name that is too long": {
+		"the node is not ready if the name of the network is too long": {
 			before:  map[string]string{"10-a.conflist": networkList(strings.Repeat("x", 300))},
 			after:   map[string]string{"10-a.conflist": "calico sluice-cni"},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
-		"an empty name is allowed in CRI-O": {
+		"an empty name of the network, which CRI-O allows, is only reported": {
 			before:  map[string]string{"10-a.conflist": networkList("")},
 			after:   map[string]string{"10-a.conflist": "calico sluice-cni"},
 			reasons: []node.Reason{node.InvalidConfiguration},
@@ -287,7 +287,7 @@ func TestInstall(t *testing.T) {
 				"05-cilium.conflist":    "cilium-cni",
 			},
 		},
-		"the owned configuration of a plain configuration": {
+		"the owned configuration of a plain configuration has the configured name": {
 			settings: func(s *node.Settings) {
 				s.IstioOwnedCNIConfig, s.IstioOwnedCNIConfigFileName = true, "00-sluice.conflist"
 			},
@@ -305,7 +305,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.Preempted},
 		},
-		"the owned name is in use": {
+		"a foreign file with the owned name gets the plugin": {
 			settings: owned,
 			before: map[string]string{
 				"02-istio-cni.conflist": list("a"), "10-a.conflist": list("b"),
@@ -315,7 +315,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.FileNameTaken},
 		},
-		"a stand-alone configuration for Multus": {
+		"a stand-alone configuration for Multus changes no other file": {
 			settings: func(s *node.Settings) { s.Chained = false },
 			before:   map[string]string{"10-a.conflist": list("ovn-k8s-cni-overlay")},
 			after: map[string]string{
@@ -331,7 +331,7 @@ func TestInstall(t *testing.T) {
 			},
 			after: map[string]string{"istio-cni.conf": "plain sluice-cni"},
 		},
-		"the name of the stand-alone configuration is in use": {
+		"a foreign file with the name of the stand-alone configuration is not changed": {
 			settings: func(s *node.Settings) { s.Chained, s.CNIConfFileName = false, "10-a.conf" },
 			before:   map[string]string{"10-a.conf": plainBridge},
 			reasons:  []node.Reason{node.FileNameTaken}, blocked: true,
@@ -397,7 +397,7 @@ func multus(network string) string {
 	return `{"name":"multus-cni-network","cniVersion":"0.3.1","type":"multus-shim",` + network + `}`
 }
 
-func TestInvalidSettings(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	tn := newTestNode(t)
 	for reason, change := range map[string]func(s *node.Settings){
 		"a relative directory": func(s *node.Settings) { s.CNIConfDir = "conf" },

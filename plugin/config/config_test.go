@@ -420,9 +420,9 @@ func TestParseLenientKeepsDefaults(t *testing.T) {
 	}
 }
 
-// TestTableOfFields checks that every field of the table is described, and that a field with its
-// default value has no effect.
-func TestTableOfFields(t *testing.T) {
+// TestFieldsAreDescribedAndDefaultsHaveNoEffect checks that every field of the table is described,
+// and that a field with its default value has no effect.
+func TestFieldsAreDescribedAndDefaultsHaveNoEffect(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range config.Fields() {
 		if f.Name == "" || f.Want == "" || f.Default == "" || f.Meaning == "" || seen[f.Name] {

@@ -202,9 +202,9 @@ func TestPipeInPlaceOfARecordDoesNotBlock(t *testing.T) {
 	}
 }
 
-// TestVersionsOfRecords checks that a record without a version, or with additional fields, can be
-// read. A record of a newer program is reported as unusable, and Prune keeps it.
-func TestVersionsOfRecords(t *testing.T) {
+// TestRecordsOfNewerProgramsAreUnusable checks that a record without a version, or with additional
+// fields, can be read. A record of a newer program is reported as unusable, and Prune keeps it.
+func TestRecordsOfNewerProgramsAreUnusable(t *testing.T) {
 	dir := t.TempDir()
 	s, k := record.In(dir), key("a", "eth0")
 	file := filepath.Join(dir, "attachments", "a:eth0.json")
@@ -254,9 +254,9 @@ func TestVersionsOfRecords(t *testing.T) {
 	}
 }
 
-// TestSecondAttachmentOfAPod checks that Others does not read the record of the given attachment,
-// which may be unusable.
-func TestSecondAttachmentOfAPod(t *testing.T) {
+// TestOthersOmitsTheGivenAttachment checks that Others does not read the record of the given
+// attachment, which may be unusable.
+func TestOthersOmitsTheGivenAttachment(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
 	own, other, another := key("a", "eth0"), key("a", "net1"), key("ab", "net1")
@@ -382,8 +382,8 @@ func TestReadersFindCompleteRecordsOrNone(t *testing.T) {
 	group.Wait()
 }
 
-// TestPutFails checks that the error names the attachment, and that no file remains.
-func TestPutFails(t *testing.T) {
+// TestFailedPutLeavesNoFile checks that the error names the attachment, and that no file remains.
+func TestFailedPutLeavesNoFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -161,7 +161,7 @@ func TestHealthz(t *testing.T) {
 	}
 }
 
-func TestLogLevel(t *testing.T) {
+func TestLogLevelIsChangedOnlyFromTheAgentsNamespace(t *testing.T) {
 	for _, tc := range []struct {
 		name, from, body string
 		code             int
@@ -185,9 +185,10 @@ func TestLogLevel(t *testing.T) {
 	}
 }
 
-// TestMetrics checks that every metric in the table can be reported with its labels, and has its
-// help and type. The only other metrics are the metrics of the process and of the Go runtime.
-func TestMetrics(t *testing.T) {
+// TestMetricsMatchTheirTable checks that every metric in the table can be reported with its labels,
+// and has its help and type. The only other metrics are the metrics of the process and of the Go
+// runtime.
+func TestMetricsMatchTheirTable(t *testing.T) {
 	m := observe.NewMetrics("v1")
 	for _, s := range []metrics.CounterSeries{
 		metrics.ConflictingWrites("x"), metrics.IstioInstalls(metrics.InstallationConfig),
@@ -239,7 +240,7 @@ func TestMetrics(t *testing.T) {
 	}
 	others := strings.Count(text, "# TYPE process_") + strings.Count(text, "# TYPE go_")
 	if got := strings.Count(text, "# TYPE "); got != len(metrics.All())+others {
-		t.Errorf("%d families, %d of them of the process, want %d", got, others,
+		t.Errorf("%d metrics, %d of them of the process and the Go runtime; want %d", got, others,
 			len(metrics.All())+others)
 	}
 	for _, name := range []string{
@@ -329,8 +330,9 @@ func TestReplacedSeriesEnd(t *testing.T) {
 	checkReplace("b")
 }
 
-// TestServe checks that Serve answers requests, and ends with its context.
-func TestServe(t *testing.T) {
+// TestServeAnswersUntilItsContextEnds checks that Serve answers requests, and ends with its
+// context.
+func TestServeAnswersUntilItsContextEnds(t *testing.T) {
 	var requests atomic.Int32
 	address, stop := serve(t, &requests)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -97,7 +97,7 @@ func TestUninstallClusterDeletesTheDaemonSet(t *testing.T) {
 	}
 }
 
-func TestInvalidSettings(t *testing.T) {
+func TestAllInvalidSettingsAreReported(t *testing.T) {
 	out, err := start(t,
 		[]string{identityEnv + "=", "POD_NAME=x", "REPAIR_NODE_NAME=y", "SLUICE_BACKEND=ebpf"}, "",
 		"run").wait()

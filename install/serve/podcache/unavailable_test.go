@@ -69,7 +69,8 @@ func TestAWatchWithoutItsListIsReported(t *testing.T) {
 			}
 			time.Sleep(30 * time.Second)
 			if failures := env.takeFailures(); env.Synced() == fromStart || len(failures) > 0 && fromStart {
-				t.Errorf("after 30 s: synced %t, failures %v", env.Synced(), failures)
+				t.Errorf("after 30 s: synced %t, failures %v; want synced %t, no failure at the start",
+					env.Synced(), failures, !fromStart)
 			}
 			env.server.Put(newPod)
 			time.Sleep(time.Minute)
@@ -79,7 +80,7 @@ func TestAWatchWithoutItsListIsReported(t *testing.T) {
 				t.Errorf("after 90 s: failures %v, want that the list is missing", failures)
 			}
 			if _, ok := env.Item("default", "new"); !ok || !env.Synced() {
-				t.Errorf("after 90 s: synced %t, cached the new pod: %t", env.Synced(), ok)
+				t.Errorf("after 90 s: synced %t, cached the new pod: %t; want both", env.Synced(), ok)
 			}
 			env.server.Put(`{metadata: {name: unlisted, uid: e}, spec: {nodeName: here}}`)
 			ref := source.Ref{Namespace: "default", Name: "unlisted", UID: "e"}
@@ -282,7 +283,7 @@ func TestEndlessListIsAbandoned(t *testing.T) {
 	})
 }
 
-func TestBeforeTheFirstList(t *testing.T) {
+func TestPodsAreFetchedBeforeTheFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(s *apiservertest.Server) {
 			s.Next(apiservertest.Forbidden(), apiservertest.Forbidden())
@@ -302,9 +303,9 @@ func TestBeforeTheFirstList(t *testing.T) {
 	})
 }
 
-// TestRefused checks that Refused returns the rejection of the watch by the API server, and nil
-// while the API server is unavailable, whatever it answered before.
-func TestRefused(t *testing.T) {
+// TestRefusedReturnsTheRejectionOfTheWatch checks that Refused returns the rejection of the watch
+// by the API server, and nil while the API server is unavailable, whatever it answered before.
+func TestRefusedReturnsTheRejectionOfTheWatch(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		answer  apiservertest.Behavior
@@ -342,9 +343,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPodsThatMayBeListedButNotWatched checks that Refused returns the rejection of the watch,
-// although the list of each attempt succeeds.
-func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
+// TestRefusedReturnsTheRejectionAlthoughListsSucceed checks that Refused returns the rejection of
+// the watch, although the list of each attempt succeeds.
+func TestRefusedReturnsTheRejectionAlthoughListsSucceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
