@@ -114,7 +114,7 @@ func TestOnlyAChainThatWasReadIsIncomplete(t *testing.T) {
 		kind   bypass.Kind // of a pod that was created at 150 s
 		words  string
 	}{
-		"incomplete": {
+		"the chain is incomplete": {
 			[]bypass.ChainCheck{complete(100), {At: at(140), Reason: "NotChainable: a"}},
 			bypass.Gap, "chain was incomplete: it was last complete at 2026-01-01T12:01:40Z (NotChainable: a)",
 		},

@@ -173,7 +173,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-func TestInsertInThePlaceOfAnotherPlugin(t *testing.T) {
+func TestInsertReplacesOtherPlugins(t *testing.T) {
 	text := `{"name":"n","plugins":[{"type":"a"},{"type":"istio-cni"},{"type":"b"},{"type":"istio-cni","x":1}]}`
 	want := []string{"a", "b", "sluice-cni"}
 	if diff := cmp.Diff(want, parse(t, insert(t, text, element, "istio-cni")).Types()); diff != "" {
@@ -181,7 +181,7 @@ func TestInsertInThePlaceOfAnotherPlugin(t *testing.T) {
 	}
 }
 
-func TestRemoveAtAnyPosition(t *testing.T) {
+func TestRemoveRemovesAllElementsOfAType(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"name":"n","plugins":[ {"type":"x"}, {"type":"a"} ]}`:                 `{"name":"n","plugins":[ {"type":"a"} ]}`,
 		`{"name":"n","plugins":[ {"type":"a"}, {"type":"x"} ]}`:                 `{"name":"n","plugins":[ {"type":"a"} ]}`,

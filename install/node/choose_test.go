@@ -88,9 +88,9 @@ func TestMissingNamedFileWhileAnotherIsInUseIsReported(t *testing.T) {
 	}
 }
 
-// TestMissingNamedFileWhileTheOneInUseContainsThePlugin covers a setting that names a file that
+// TestMissingNamedFileIsTolerableIfTheOneInUseHasThePlugin covers a setting that names a file that
 // does not exist, after the plugin was inserted into the file in use.
-func TestMissingNamedFileWhileTheOneInUseContainsThePlugin(t *testing.T) {
+func TestMissingNamedFileIsTolerableIfTheOneInUseHasThePlugin(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.mustBeInstalled(tn.reconcile())
@@ -142,9 +142,9 @@ func TestConfigurationThatSortsFirstMayContainThePlugin(t *testing.T) {
 	})
 }
 
-// TestALinkThatDanglesInTheContainer covers a link that is dangling in the agent's container, but
-// leads to a file on the node.
-func TestALinkThatDanglesInTheContainer(t *testing.T) {
+// TestALinkThatDanglesInTheContainerIsReported covers a link that is dangling in the agent's
+// container, but leads to a file on the node.
+func TestALinkThatDanglesInTheContainerIsReported(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.must(os.Symlink("/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))

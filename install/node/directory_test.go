@@ -115,11 +115,7 @@ func TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory(t *testing.T) {
 			}
 			change(m, m.path(dir))
 			s := m.reconcileAfter(0)
-			blocking := false
-			for _, p := range s.Problems {
-				blocking = blocking || p.Blocking && p.Reason == node.DirectoryReplaced
-			}
-			if !blocking || s.Remount {
+			if !hasBlockingProblem(s, node.DirectoryReplaced) || s.Remount {
 				t.Errorf("%s %s: problems %v, Remount %t; want a blocking DirectoryReplaced and no Remount",
 					dir, description, s.Problems, s.Remount)
 			}
@@ -169,7 +165,8 @@ func TestNodeIsNotReadyIfThePluginUsesAnotherRunDirectory(t *testing.T) {
 	}
 }
 
-// TestADirectoryThatIsReachedByALinkIsTheSame covers a link to the same directory.
+// TestADirectoryThatIsReachedByALinkIsTheSame covers a directory that is renamed, and whose path is
+// then a link to it. Between these steps the directory is missing.
 func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	if !filetest.Private(t) {
 		return

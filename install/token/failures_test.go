@@ -134,9 +134,9 @@ func TestATokenWithoutPermissionsIsPublished(t *testing.T) {
 	})
 }
 
-// TestATokenWithoutThePermissionForNamespaces covers selectors that need the labels of namespaces.
-// With such a selector the permission to read pods is not sufficient.
-func TestATokenWithoutThePermissionForNamespaces(t *testing.T) {
+// TestPermissionForNamespacesIsOnlyRequiredIfNeeded covers selectors that need the labels of
+// namespaces. With such a selector the permission to read pods is not sufficient.
+func TestPermissionForNamespacesIsOnlyRequiredIfNeeded(t *testing.T) {
 	for _, needed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			env := start(t, func(env *testEnv) {
