@@ -72,8 +72,9 @@ func checkAnswers(t *testing.T, network *testbed.Network, outbound, inbound test
 	}
 }
 
-// TestPodLifecycle covers a pod of the mesh from ADD to DEL, in both modes and with both backends.
-func TestPodLifecycle(t *testing.T) {
+// TestPodIsRedirectedFromADDToDEL covers a pod of the mesh from ADD to DEL, in both modes and with
+// both backends.
+func TestPodIsRedirectedFromADDToDEL(t *testing.T) {
 	for _, tc := range []struct {
 		name, file, backend string
 		proxy               testbed.ProxyOptions
@@ -152,9 +153,10 @@ func removeRules(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// TestADDWithoutPreviousResult covers an ADD without a previous result: the plugin uses the
-// addresses of the namespace, and prints a result that contains only the version.
-func TestADDWithoutPreviousResult(t *testing.T) {
+// TestADDWithoutPreviousResultUsesTheNamespacesAddresses covers an ADD without a previous result:
+// the plugin uses the addresses of the namespace, and prints a result that contains only the
+// version.
+func TestADDWithoutPreviousResultUsesTheNamespacesAddresses(t *testing.T) {
 	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	env := newTestEnv(t, "dual-stack")
 	c := newCall(t, network.Pod)
@@ -169,10 +171,10 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 	checkAnswers(t, network, testbed.Outbound, testbed.Inbound)
 }
 
-// TestADDOfAnAttachmentWithALinkLocalAddress covers a result without an address that determines the
-// pod's families. ADD then uses the addresses of the namespace, as without a result. ADD fails if
-// the namespace has no such address either.
-func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
+// TestLinkLocalAddressesDoNotDetermineTheFamilies covers a result without an address that
+// determines the pod's families. ADD then uses the addresses of the namespace, as without a result.
+// ADD fails if the namespace has no such address either.
+func TestLinkLocalAddressesDoNotDetermineTheFamilies(t *testing.T) {
 	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, row := range []struct {
 		name, file string
@@ -261,9 +263,9 @@ func TestDELKeepsRules(t *testing.T) {
 	}
 }
 
-// TestCHECKWithoutRecord checks that CHECK requests the pod if the record is missing, damaged, or
-// of another pod.
-func TestCHECKWithoutRecord(t *testing.T) {
+// TestCHECKRequestsThePodWithoutAUsableRecord checks that CHECK requests the pod if the record is
+// missing, damaged, or of another pod.
+func TestCHECKRequestsThePodWithoutAUsableRecord(t *testing.T) {
 	for name, spoil := range map[string]func(*sandboxCall){
 		"no record": func(c *sandboxCall) { c.runDir += "/other" },
 		"a damaged record": func(c *sandboxCall) {
@@ -335,9 +337,9 @@ func TestCHECKFailsIfTheStateIsUnknown(t *testing.T) {
 	}
 }
 
-// TestDELInTheHostNamespace checks that DEL does not change the host's namespace, unless the caller
-// sets the override.
-func TestDELInTheHostNamespace(t *testing.T) {
+// TestDELKeepsTheHostsNamespace checks that DEL does not change the host's namespace, unless the
+// caller sets the override.
+func TestDELKeepsTheHostsNamespace(t *testing.T) {
 	for override, want := range map[string]bool{"": false, "0": false, "1": true, "True": true} {
 		env := newTestEnv(t, "")
 		c := newCall(t, nil)

@@ -63,7 +63,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			"native-sidecar", dualStack, func(*rules.Redirect) {},
 			[]decide.NoteKind{decide.IPv6Uncaptured},
 		},
-		{"a label that opts in", "opt-in-label", ipv4, func(*rules.Redirect) {}, nil},
+		{"a label that opts in sets no parameter", "opt-in-label", ipv4, func(*rules.Redirect) {}, nil},
 		{
 			"a control plane of the previous minor version, with the former name of rerouted interfaces",
 			"control-plane-before", ipv4,
@@ -79,7 +79,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			},
 			[]decide.NoteKind{decide.ArgumentUnknown},
 		},
-		{"every annotation", "annotations", ipv4, func(r *rules.Redirect) {
+		{"every annotation sets its parameter", "annotations", ipv4, func(r *rules.Redirect) {
 			r.InboundPorts = rules.PortSelection{Ports: rules.Singles[uint16](8080, 8443)}
 			r.InboundExcludePorts = rules.Singles[uint16](9100, 15020, 15021, 15090, 15999)
 			r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.0.0.0/8", "fd00::/8")}
@@ -89,7 +89,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			r.ExcludeInterfaces = []rules.InterfaceName{{Name: "net1"}, {Name: "lxc.0"}}
 			r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-a"}}
 		}, nil},
-		{"mesh-wide settings without an annotation", "mesh-settings", ipv4, func(r *rules.Redirect) {
+		{"mesh-wide settings apply without an annotation", "mesh-settings", ipv4, func(r *rules.Redirect) {
 			r.ProxyPort, r.InboundCapturePort, r.TunnelPort = 16001, 16006, 16008
 			r.TProxyMark, r.TProxyRouteTable = 0x53b, 134
 			r.OutboundCIDRs = rules.PrefixSelection{}
@@ -168,7 +168,7 @@ func TestDefaultsMatchIstioCNI(t *testing.T) {
 	}
 }
 
-func TestDeviationsThatAreTurnedOff(t *testing.T) {
+func TestDeviationsCanBeDisabled(t *testing.T) {
 	s := decide.Settings{Without: []rules.DeviationID{rules.NATFirst}}
 	got, _, err := decide.Parameters(meshPod(), ipv4, &s)
 	want := cniDefaults()

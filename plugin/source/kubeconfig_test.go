@@ -236,7 +236,7 @@ func TestNonRegularFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestKubeconfigIsCreatedLater(t *testing.T) {
+func TestKubeconfigMayBeCreatedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := startInMemory(t)
 		path := filepath.Join(t.TempDir(), "kubeconfig")

@@ -39,7 +39,7 @@ func TestReadTakesYAMLAndJSON(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfTheAPIServer(t *testing.T) {
+func TestReadSetsTheDefaultsOfTheAPIServer(t *testing.T) {
 	pod, err := podfile.Read(strings.NewReader("kind: Pod\nmetadata:\n  generateName: web-\n"))
 	if err != nil || pod.Metadata.Namespace != "default" || pod.Metadata.Name != "web-" {
 		t.Errorf("pod %+v, error %v; want the pod web- in the namespace default", pod, err)
@@ -176,7 +176,7 @@ func TestPodAndItsNamespace(t *testing.T) {
 			"two other namespaces",
 			pod + "---\nkind: Namespace\nmetadata: {name: a}\n" +
 				"---\nkind: Namespace\nmetadata: {name: b}\n", "",
-			`the file contains namespace "a", "b"`,
+			`the file contains namespace "a", namespace "b"`,
 		},
 		{
 			"its namespace and another one",
@@ -215,7 +215,7 @@ func TestPodAndItsNamespace(t *testing.T) {
 	}
 }
 
-func TestTemplatesOfWorkloads(t *testing.T) {
+func TestWorkloadIsReadAsItsTemplate(t *testing.T) {
 	const template = "{metadata: {labels: {app: web}, annotations: {a: b}}, spec: {containers: [{name: web}]}}"
 	for _, kind := range []string{
 		"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job",

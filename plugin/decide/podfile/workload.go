@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -78,14 +77,14 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 			if namespace.Metadata.Name == m.Namespace {
 				found.Namespace = namespace
 			} else {
-				others = append(others, strconv.Quote(namespace.Metadata.Name))
+				others = append(others, fmt.Sprintf("namespace %q", namespace.Metadata.Name))
 			}
 		default:
 			found.Ignored = append(found.Ignored, o.kindAndName())
 		}
 	}
 	if found.Namespace == nil && len(others) > 0 {
-		return nil, fmt.Errorf("the pod is in namespace %q, but the file contains namespace %s",
+		return nil, fmt.Errorf("the pod is in namespace %q, but the file contains %s",
 			m.Namespace, strings.Join(others, ", "))
 	}
 	return found, nil
