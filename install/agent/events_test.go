@@ -17,9 +17,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/credential"
 )
 
-// TestNodeEvents checks that the beginning, the end and each recurrence of a problem are reported
-// once, and that current problems are reported after an outage of the API server.
-func TestNodeEvents(t *testing.T) {
+// TestEachProblemOfTheNodeIsReportedOnce checks that the beginning, the end and each recurrence of
+// a problem are reported once, and that current problems are reported after an outage of the API
+// server.
+func TestEachProblemOfTheNodeIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
 		unavailable := false

@@ -37,7 +37,7 @@ func (tn *testNode) wantBlocked(s node.Status, reason node.Reason, text string) 
 	}
 }
 
-func TestAFullDiskOfExecutables(t *testing.T) {
+func TestAFullDiskOfExecutablesKeepsTheOldPlugin(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -74,7 +74,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	}
 }
 
-func TestAFullDiskOfConfigurations(t *testing.T) {
+func TestAFullDiskOfConfigurationsKeepsThem(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -247,10 +247,10 @@ func TestWithoutAJournalEntryNoPluginIsReplaced(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 }
 
-// TestADirectoryThatWasReplacedUnderItsMount covers a directory of the node that is mounted into
-// the agent's container: after the directory is removed and created again on the node, the mount
-// refers to the removed one.
-func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
+// TestADirectoryThatWasReplacedUnderItsMountIsReported covers a directory of the node that is
+// mounted into the agent's container: after the directory is removed and created again on the node,
+// the mount refers to the removed one.
+func TestADirectoryThatWasReplacedUnderItsMountIsReported(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

@@ -70,8 +70,9 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 	}
 }
 
-// TestTimesOfThePlugin checks that the agent allows exactly the durations that the plugin allows.
-func TestTimesOfThePlugin(t *testing.T) {
+// TestAgentAllowsTheDurationsThatThePluginAllows checks that the agent allows exactly the durations
+// that the plugin allows.
+func TestAgentAllowsTheDurationsThatThePluginAllows(t *testing.T) {
 	for env, name := range map[string]string{
 		"SLUICE_API_BUDGET": "api_budget", "SLUICE_API_TRY_TIMEOUT": "api_try_timeout",
 	} {

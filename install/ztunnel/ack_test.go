@@ -132,7 +132,7 @@ func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
 	}
 }
 
-func TestZtunnelEndsWhileAddWaits(t *testing.T) {
+func TestAddFailsOnceAllZtunnelsHaveEnded(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	c, other := env.dial(t), env.dial(t)

@@ -276,8 +276,9 @@ func TestRepeatedAddIsSentOnlyIfThePodHasChanged(t *testing.T) {
 	}
 }
 
-// TestAddOfKeptPod covers a pod that is restored without its namespace and added with it later.
-func TestAddOfKeptPod(t *testing.T) {
+// TestAddSendsAKeptPodWithItsNamespace covers a pod that is restored without its namespace and
+// added with it later.
+func TestAddSendsAKeptPodWithItsNamespace(t *testing.T) {
 	env := start(t, socket(t))
 	p := pod(t, "a")
 	unknown := p
