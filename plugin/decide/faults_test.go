@@ -57,9 +57,9 @@ func TestAllErrorsAreListed(t *testing.T) {
 	}
 }
 
-// TestValuesTheInjectorRejects checks that Parameters rejects the values that the injector's
-// validation rejects, and the mode NONE, for which Parameters must not be called.
-func TestValuesTheInjectorRejects(t *testing.T) {
+// TestValuesThatTheInjectorRejectsAreFaults checks that Parameters rejects the values that the
+// injector's validation rejects, and the mode NONE, for which Parameters must not be called.
+func TestValuesThatTheInjectorRejectsAreFaults(t *testing.T) {
 	const (
 		ports    = traffic + "includeInboundPorts"
 		prefixes = traffic + "includeOutboundIPRanges"
@@ -108,9 +108,9 @@ func TestValuesTheInjectorRejects(t *testing.T) {
 	}
 }
 
-// TestFaultsOfWellFormedValues checks that the fault of a value that is well-formed but not allowed
-// names the source of the value.
-func TestFaultsOfWellFormedValues(t *testing.T) {
+// TestFaultsNameTheSourceOfTheValue checks that the fault of a value that is well-formed but not
+// allowed names the source of the value.
+func TestFaultsNameTheSourceOfTheValue(t *testing.T) {
 	groups := make([]string, 65)
 	for i := range groups {
 		groups[i] = fmt.Sprint(i)

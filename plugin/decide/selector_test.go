@@ -48,13 +48,13 @@ func TestLabelSelectors(t *testing.T) {
 			"NotIn matches without the label",
 			`{"matchExpressions":[{"key":"missing","operator":"NotIn","values":["x"]}]}`, true,
 		},
-		{"Exists", `{"matchExpressions":[{"key":"empty","operator":"Exists"}]}`, true},
+		{"Exists matches an empty label", `{"matchExpressions":[{"key":"empty","operator":"Exists"}]}`, true},
 		{
 			"Exists does not match without the label",
 			`{"matchExpressions":[{"key":"missing","operator":"Exists"}]}`, false,
 		},
 		{
-			"DoesNotExist", `{"matchExpressions":[{"key":"missing","operator":"DoesNotExist"}]}`,
+			"DoesNotExist matches without the label", `{"matchExpressions":[{"key":"missing","operator":"DoesNotExist"}]}`,
 			true,
 		},
 		{
@@ -245,9 +245,9 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 	}
 }
 
-// TestWithNamespace checks that the namespace is fetched only if the decision depends on it, and
-// that an error of the request is returned.
-func TestWithNamespace(t *testing.T) {
+// TestNamespaceIsRequestedOnlyIfNeeded checks that the namespace is fetched only if the decision
+// depends on it, and that an error of the request is returned.
+func TestNamespaceIsRequestedOnlyIfNeeded(t *testing.T) {
 	pod := readPod(t, "native-sidecar")
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
 	team := &decide.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}

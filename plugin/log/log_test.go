@@ -201,9 +201,9 @@ func TestRotationKeepsOtherFiles(t *testing.T) {
 	}
 }
 
-// TestConcurrentWriters checks that with concurrent writes and rotations each line is complete and
-// in exactly one file, and that only full files are rotated.
-func TestConcurrentWriters(t *testing.T) {
+// TestConcurrentWritersLoseNoLine checks that with concurrent writes and rotations each line is
+// complete and in exactly one file, and that only full files are rotated.
+func TestConcurrentWritersLoseNoLine(t *testing.T) {
 	dir := t.TempDir()
 	o := options.Log{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1}
 	const writers, lines, maxLine = 8, 30, 21 << 10

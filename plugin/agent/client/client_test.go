@@ -162,7 +162,7 @@ func TestNamespaceAndReady(t *testing.T) {
 		"node agent: hm")
 }
 
-func TestMissingAgent(t *testing.T) {
+func TestMissingAgentIsUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	closed := filepath.Join(dir, "closed")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: closed, Net: "unix"})
