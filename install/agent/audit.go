@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"path/filepath"
 
 	"github.com/sluice-mesh/sluice/install/apiclient"
@@ -35,7 +36,9 @@ func (a *Agent) preparePods(api *apiclient.Client) error {
 	o.Listen, o.RuleLock = watch.Subscribe, a.ruleLock
 	o.Metrics, o.Log = a.metrics, a.options.Log.Logger
 	if a.config.Decide.Ambient != nil {
-		o.Ambient = func(uid string) *audit.AmbientPod { return a.ambient.pods.Rules(uid) }
+		o.Ambient = func(ctx context.Context, uid string) (*audit.AmbientPod, error) {
+			return a.ambient.pods.Rules(ctx, uid)
+		}
 	}
 	a.auditor = audit.New(o)
 	return nil

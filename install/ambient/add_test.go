@@ -323,9 +323,15 @@ func TestAddWaitsForAPodThatLeaves(t *testing.T) {
 // waitForLock waits until a goroutine waits for the lock of a pod.
 func waitForLock(t *testing.T) {
 	t.Helper()
-	rulestest.Eventually(t, "a goroutine waits for the lock of a pod", func() bool {
+	waitForStack(t, "semaphore.(*Weighted).Acquire")
+}
+
+// waitForStack waits until a goroutine is in the function.
+func waitForStack(t *testing.T, function string) {
+	t.Helper()
+	rulestest.Eventually(t, "a goroutine is in "+function, func() bool {
 		stacks := make([]byte, 1<<20)
-		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "semaphore.(*Weighted).Acquire")
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), function)
 	})
 }
 
@@ -360,7 +366,7 @@ func TestAddedPodStaysKnownWhileItsAnnotationIsRemoved(t *testing.T) {
 func (env *testEnv) wantKnown(name string) {
 	env.t.Helper()
 	rulestest.Eventually(env.t, "the pod is reconciled", func() bool { return len(env.Pending()) == 0 })
-	if r := env.Rules("uid-" + name); r == nil {
+	if r := env.rulesOf("uid-" + name); r == nil {
 		env.t.Error("the node does not know the rules of the pod")
 	} else {
 		r.Release()
@@ -474,4 +480,65 @@ func TestAddTakesPrecedenceOverReadsOfOtherPods(t *testing.T) {
 			reads.Load(), audits)
 	}
 	group.Wait()
+}
+
+// TestRulesOfAPodAreHeld checks that an ADD and a request for the installed rules wait no longer
+// for an audit or an enrollment of the pod than their contexts permit. An audit of an earlier
+// network namespace does not delay an ADD.
+func TestRulesOfAPodAreHeld(t *testing.T) {
+	env, ns, _ := startEnrolled(t, nil)
+	// within calls f with a context that ends soon, and fails the test if f does not return then.
+	within := func(name string, f func(context.Context) error) error {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		result := make(chan error, 1)
+		go func() { result <- f(ctx) }()
+		select {
+		case err := <-result:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s does not return when its context ends", name)
+			return nil
+		}
+	}
+	audited := env.rulesOf("uid-web")
+	err := within("ADD", func(ctx context.Context) error {
+		_, err := env.addWithin(ctx, "web", ns)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "wait for the end of other work on the pod's rules") {
+		t.Errorf("ADD during an audit: error %v, want one about other work on the pod's rules", err)
+	}
+	replacement := env.addSandbox("web", netnstest.New(t))
+	if _, err := env.addWithin(t.Context(), "web", replacement); err != nil {
+		t.Errorf("ADD with another network namespace during an audit: %v", err)
+	}
+	audited.Release()
+
+	rulestest.Eventually(t, "the pod is enrolled", func() bool {
+		return env.Count()[ambient.Enrolled] == 1 && env.annotation("web") == "enabled"
+	})
+	if err := env.options.RuleLock.Acquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	added := make(chan error, 1)
+	go func() {
+		_, err := env.add("web", replacement)
+		added <- err
+	}()
+	waitForStack(t, "rulelock.(*Lock).AcquireFirst")
+	if err := within("Rules", func(ctx context.Context) error {
+		r, err := env.Rules(ctx, "uid-web")
+		if r != nil {
+			r.Release()
+		}
+		return err
+	}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Rules during an enrollment: error %v, want that of the context", err)
+	}
+	env.options.RuleLock.Release()
+	if err := <-added; err != nil {
+		t.Error(err)
+	}
 }

@@ -93,7 +93,7 @@ func TestChangedBackendMovesTheRules(t *testing.T) {
 			return err == nil && len(installed) == 1 && installed[0].Name() == backend
 		})
 		rulestest.Eventually(t, "the pod is enrolled", enabled("stays"))
-		if r := env.Rules("uid-stays"); r == nil || r.Backend != backend || r.TakeRepaired() != nil {
+		if r := env.rulesOf("uid-stays"); r == nil || r.Backend != backend || r.TakeRepaired() != nil {
 			t.Errorf("rules %+v, want rules of %s and no repaired differences", r, backend)
 		} else {
 			r.Release()

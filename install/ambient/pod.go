@@ -2,6 +2,7 @@ package ambient
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -45,9 +46,14 @@ type pod struct {
 	// deadline.
 	lock *semaphore.Weighted
 
-	// rulesMu is held while the rules in the network namespace are read or written. To change ns,
-	// ambient or backend, both locks are required; to read them, one suffices.
-	rulesMu sync.Mutex
+	// rulesLock is held while the rules in ns are read or written. It is a semaphore like lock: an
+	// audit holds it while the rules of other pods are read. Each network namespace has its own, so
+	// that setNS does not wait. To change ambient, backend or repaired, lock and rulesLock are
+	// required; setNS needs only lock. To read them, lock suffices, or rulesLock while isCurrent
+	// returns true.
+	rulesLock *semaphore.Weighted
+	// mu protects ns and rulesLock, which are changed only while lock is held.
+	mu sync.Mutex
 	// ns is the network namespace; nil if it is unknown.
 	ns *netns.NS
 	// isNSReplaced is set if ns has replaced an earlier network namespace. Missing rules are then
@@ -64,7 +70,7 @@ type pod struct {
 	// backend contains the installed rules; empty if none are known to be installed.
 	backend compat.BackendName
 	// repaired contains the repaired differences until TakeRepaired of [Node.Rules] returns them;
-	// nil for none. TakeRepaired sets it to nil while the caller holds only rulesMu.
+	// nil for none. TakeRepaired sets it to nil while the caller holds only rulesLock.
 	repaired *compat.Comparison
 
 	addresses []netip.Addr // in the node's rules
@@ -93,7 +99,9 @@ func (n *Node) pod(ref source.Ref, create bool) *pod {
 	defer n.mu.Unlock()
 	p := n.pods[ref.UID]
 	if p == nil && create {
-		p = &pod{ref: ref, lock: semaphore.NewWeighted(1)}
+		p = &pod{
+			ref: ref, lock: semaphore.NewWeighted(1), rulesLock: semaphore.NewWeighted(1),
+		}
 		n.pods[ref.UID] = p
 	}
 	return p
@@ -171,14 +179,39 @@ func (n *Node) otherPods(name cluster.Name, currentUID string) []*pod {
 	return others
 }
 
+// acquire acquires a lock of a pod. If the lock is not held, it succeeds even if ctx is done. The
+// error says that the event did not happen in time.
+func acquire(ctx context.Context, lock *semaphore.Weighted, event string) error {
+	if lock.TryAcquire(1) {
+		return nil
+	}
+	if err := lock.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("wait for %s: %w", event, err)
+	}
+	return nil
+}
+
+// acquireRules acquires rulesLock and returns it.
+func (p *pod) acquireRules(ctx context.Context) (*semaphore.Weighted, error) {
+	p.mu.Lock()
+	lock := p.rulesLock
+	p.mu.Unlock()
+	return lock, acquire(ctx, lock, "the end of other work on the pod's rules")
+}
+
+// isCurrent reports whether the network namespace has not been replaced since acquireRules returned
+// the lock. The caller holds mu.
+func (p *pod) isCurrent(lock *semaphore.Weighted) bool { return p.rulesLock == lock }
+
 // setNS replaces the network namespace and closes the previous one. The pod is not enrolled in the
-// new one.
+// new one. The caller holds the pod's lock.
 func (p *pod) setNS(ns *netns.NS) {
-	p.rulesMu.Lock()
-	defer p.rulesMu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.ns == ns {
 		return
 	}
+	p.rulesLock = semaphore.NewWeighted(1)
 	if p.isNSReplaced = p.ns != nil; p.isNSReplaced {
 		_ = p.ns.Close()
 	}

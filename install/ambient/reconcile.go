@@ -90,6 +90,7 @@ func (n *Node) reconcile(
 func (n *Node) leaveDeleted(
 	ctx context.Context, name cluster.Name, currentUID string,
 ) (retryAfter time.Duration, err error) {
+	isBusy := false
 	for _, p := range n.otherPods(name, currentUID) {
 		if n.isUnlisted(p) {
 			_, _, podErr := n.Pods.Pod(ctx, p.ref)
@@ -103,10 +104,16 @@ func (n *Node) leaveDeleted(
 			}
 		}
 		if !p.lock.TryAcquire(1) {
-			return busyDelay, nil
+			isBusy = true
+			continue
 		}
-		err = errors.Join(err, n.leave(ctx, p, true))
+		if leaveErr := n.leave(ctx, p, true); leaveErr != nil {
+			err = errors.Join(err, n.recordLeaveError(p, leaveErr))
+		}
 		p.lock.Release(1)
+	}
+	if isBusy {
+		retryAfter = busyDelay
 	}
 	return retryAfter, err
 }

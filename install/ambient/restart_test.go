@@ -272,7 +272,7 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
 	// takeRepaired reports whether the pod was repaired since the last call.
 	takeRepaired := func(uid string) (has bool) {
-		r := env.Rules(uid)
+		r := env.rulesOf(uid)
 		if r == nil {
 			t.Fatalf("Rules returns nil for %s", uid)
 		}
@@ -291,7 +291,7 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
-	if r := env.Rules("uid-web"); r != nil {
+	if r := env.rulesOf("uid-web"); r != nil {
 		r.Release() // as for a request to locate the pod
 	}
 	if !takeRepaired("uid-web") || takeRepaired("uid-web") {
@@ -302,7 +302,7 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	if _, err := env.add("fresh", fresh); err != nil || takeRepaired("uid-fresh") {
 		t.Errorf("ADD: error %v, want none, and no repair of a pod that starts", err)
 	}
-	if env.Rules("uid-unknown") != nil {
+	if env.rulesOf("uid-unknown") != nil {
 		t.Error("Rules returns rules of an unknown pod")
 	}
 }
@@ -335,7 +335,7 @@ func TestRepairsOfManyRulesNeedLittleMemory(t *testing.T) {
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
-	r := env.Rules("uid-web")
+	r := env.rulesOf("uid-web")
 	if r == nil {
 		t.Fatal("Rules returns nil")
 	}

@@ -19,37 +19,46 @@ import (
 )
 
 // Rules returns the installed rules of a pod for the audit. It returns nil if the node has
-// installed none, or if the pod's network namespace cannot be opened. The caller must call Release
-// unless the result is nil. TakeRepaired returns a limited number of differences, and must not be
-// called after Release.
-func (n *Node) Rules(uid string) *audit.AmbientPod {
+// installed none. It returns an error if the pod's network namespace cannot be opened, or if ctx is
+// done before other work on the rules has ended. The caller must call Release unless the result is
+// nil. TakeRepaired returns a limited number of differences, and must not be called after Release.
+func (n *Node) Rules(ctx context.Context, uid string) (*audit.AmbientPod, error) {
 	p := n.pod(source.Ref{UID: uid}, false)
 	if p == nil {
-		return nil
+		return nil, nil
 	}
-	p.rulesMu.Lock()
-	if p.backend == "" {
-		p.rulesMu.Unlock()
-		return nil
+	lock, err := p.acquireRules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// If the network namespace was replaced meanwhile, install calls RulesChanged when the pod has
+	// rules again.
+	if !p.isCurrent(lock) || p.backend == "" {
+		lock.Release(1)
+		return nil, nil
 	}
 	ns, err := netns.FromHandle(p.ns.Handle())
 	if err != nil {
-		p.rulesMu.Unlock()
-		n.Log.Warn("a pod in ambient mode cannot be audited", podField(p.ref), zap.Error(err))
-		return nil
+		lock.Release(1)
+		return nil, err
 	}
 	return &audit.AmbientPod{
 		Namespace: audit.In(ns), NetNS: ns.ID(), Parameters: p.ambient, Backend: p.backend,
-		TakeRepaired: func() *compat.Comparison {
-			repaired := p.repaired
-			p.repaired = nil
+		TakeRepaired: func() (repaired *compat.Comparison) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.isCurrent(lock) {
+				repaired, p.repaired = p.repaired, nil
+			}
 			return repaired
 		},
 		Release: func() {
 			_ = ns.Close()
-			p.rulesMu.Unlock()
+			lock.Release(1)
 		},
-	}
+	}, nil
 }
 
 // lockRules acquires RuleLock, and returns a function that releases it. If isADD is set, it takes
@@ -74,8 +83,11 @@ func (n *Node) install(
 		return applied, err
 	}
 	defer func() { n.RulesChanged(p.ref.UID) }()
-	p.rulesMu.Lock()
-	defer p.rulesMu.Unlock()
+	lock, err := p.acquireRules(ctx)
+	if err != nil {
+		return applied, err
+	}
+	defer lock.Release(1)
 	unlock, err := n.lockRules(ctx, isADD)
 	if err != nil {
 		return applied, err
@@ -157,15 +169,18 @@ func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 }
 
 // uninstallRules removes the rules of a pod if its network namespace is known and not the node's.
-// The caller holds the pod's lock. If ctx is done while the rules of other pods are read,
-// uninstallRules returns an error.
+// The caller holds the pod's lock. If ctx is done while the pod is audited, or while the rules of
+// other pods are read, uninstallRules returns an error.
 func (n *Node) uninstallRules(ctx context.Context, p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
 	}
 	defer func() { n.RulesChanged(p.ref.UID) }()
-	p.rulesMu.Lock()
-	defer p.rulesMu.Unlock()
+	lock, err := p.acquireRules(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Release(1)
 	unlock, err := n.lockRules(ctx, false)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package ambient_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,16 +11,21 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/ambient"
 	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
@@ -204,6 +210,80 @@ func TestDeletedPodIsRemovedOnceZtunnelReplies(t *testing.T) {
 	z.Wait(t, "del uid-web")
 	rulestest.Eventually(t, "another pod is enrolled", func() bool { return env.annotation("db") == "enabled" })
 	rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
+}
+
+// TestDeletedPodsWithOneName checks that one reconciliation makes all deleted pods with a name leave
+// ambient mode, although one of them is busy and another one cannot leave, and that it logs why.
+func TestDeletedPodsWithOneName(t *testing.T) {
+	log, lines := observer.New(zap.WarnLevel)
+	env := newTestEnv(t)
+	env.options.Log = zap.New(log)
+	const deleted = 8
+	for i := range deleted { // at the start of the agent, their objects cannot be read
+		uid := fmt.Sprint("uid-", i)
+		env.items[uid] = podcache.Item{Ref: source.Ref{Namespace: "shop", Name: "web", UID: uid}}
+	}
+	env.podErr = errors.New("the API server is unavailable")
+	reconciled, proceed := make(chan struct{}), make(chan struct{})
+	var isSecond atomic.Bool
+	env.onItem = func() {
+		if !isSecond.Swap(true) {
+			close(reconciled)
+			<-proceed
+		}
+	}
+	// leftIn contains the number of lookups, and thereby the reconciliation, after which each pod
+	// left.
+	leftIn := map[string]int{}
+	env.onRemove = func(uid string) error {
+		if uid == "uid-3" {
+			return errors.New("no space left on device")
+		}
+		leftIn[uid] = env.lookups
+		return nil
+	}
+	lock := env.options.RuleLock
+	if err := lock.Acquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	<-reconciled
+	env.mu.Lock()
+	clear(env.items)
+	env.podErr = nil
+	env.mu.Unlock()
+	env.put("web", func(p *decide.Pod) { p.Metadata.UID = "uid-busy" })
+	added := make(chan error, 1)
+	ns := netnstest.New(t)
+	go func() {
+		_, err := env.Add(t.Context(), source.Ref{Namespace: "shop", Name: "web", UID: "uid-busy"}, ns,
+			addresses("10.0.0.7"))
+		added <- err
+	}()
+	waitForStack(t, "rulelock.(*Lock).AcquireFirst")
+	env.delete("web")
+	close(proceed)
+	rulestest.Eventually(t, "the other pods leave", func() bool {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(leftIn) == deleted-1
+	})
+	lock.Release()
+	if err := <-added; err != nil {
+		t.Error(err)
+	}
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	for uid, n := range leftIn {
+		if n != leftIn["uid-0"] && uid != "uid-busy" {
+			t.Errorf("the pods leave in several reconciliations: %v", leftIn)
+			break
+		}
+	}
+	if lines.FilterMessage("a pod cannot leave ambient mode yet").Len() == 0 {
+		t.Error("the log does not say that a pod cannot leave")
+	}
 }
 
 func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
@@ -403,7 +483,7 @@ func TestReplacedSandboxIsEnrolled(t *testing.T) {
 		t.Fatal("the sandbox was not replaced")
 	}
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
-	r := env.Rules("uid-web")
+	r := env.rulesOf("uid-web")
 	defer r.Release()
 	if repaired := r.TakeRepaired(); repaired != nil {
 		t.Errorf("rules that never existed are reported as removed: %+v", repaired)

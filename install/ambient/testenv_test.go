@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/rulelock"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
@@ -65,8 +66,11 @@ type testEnv struct {
 	searches   int    // calls of find
 	onFind     func() // called by find, unless nil
 	onPatch    func() // called by AnnotatePod, unless nil
-	reads      int    // calls of Namespace
-	lookups    int    // calls of Item
+	onItem     func() // called by Item, unless nil
+	// onRemove is called with a UID by Remove of probes, unless nil. It returns Remove's error.
+	onRemove func(uid string) error
+	reads    int // calls of Namespace
+	lookups  int // calls of Item
 	// namespaceErr is returned by Namespace, unless nil. If it is a context's error, Namespace
 	// first waits for the end of the context.
 	namespaceErr error
@@ -234,6 +238,12 @@ func (env *testEnv) Pods() []podcache.Item {
 
 func (env *testEnv) Item(namespace, name string) (podcache.Item, bool) {
 	env.mu.Lock()
+	onItem := env.onItem
+	env.mu.Unlock()
+	if onItem != nil {
+		onItem()
+	}
+	env.mu.Lock()
 	defer env.mu.Unlock()
 	env.lookups++
 	item, ok := env.items[namespace+"/"+name]
@@ -373,7 +383,17 @@ func (h probes) Set(uid string, addresses []netip.Addr) error {
 	return nil
 }
 
-func (h probes) Remove(uid string) error { return h.Set(uid, nil) }
+func (h probes) Remove(uid string) error {
+	h.env.mu.Lock()
+	if h.env.onRemove != nil {
+		if err := h.env.onRemove(uid); err != nil {
+			h.env.mu.Unlock()
+			return err
+		}
+	}
+	h.env.mu.Unlock()
+	return h.Set(uid, nil)
+}
 
 // probed returns the addresses of a pod in the node's rules for probes.
 func (env *testEnv) probed(name string) []netip.Addr {
@@ -426,4 +446,14 @@ func hasNoRules(t testing.TB, ns *netns.NS) bool {
 		t.Fatal(err)
 	}
 	return len(installed) == 0
+}
+
+// rulesOf returns the rules of a pod for the audit. The caller releases them unless they are nil.
+func (env *testEnv) rulesOf(uid string) *audit.AmbientPod {
+	env.t.Helper()
+	r, err := env.Rules(env.t.Context(), uid)
+	if err != nil {
+		env.t.Fatal(err)
+	}
+	return r
 }

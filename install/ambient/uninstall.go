@@ -108,8 +108,8 @@ func (n *Node) findRemaining(ctx context.Context) error {
 
 // isLocated reports whether the network namespace of a pod is known.
 func (p *pod) isLocated() bool {
-	p.rulesMu.Lock()
-	defer p.rulesMu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return p.ns != nil
 }
 
@@ -125,13 +125,7 @@ func (n *Node) tryUninstallRules(p *pod) error {
 
 // waitForADD acquires the lock of a pod. If the lock is not held, it succeeds even if ctx is done.
 func (p *pod) waitForADD(ctx context.Context) error {
-	if p.lock.TryAcquire(1) {
-		return nil
-	}
-	if err := p.lock.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("wait for the end of the pod's ADD: %w", err)
-	}
-	return nil
+	return acquire(ctx, p.lock, "the end of the pod's ADD")
 }
 
 // uninstallPod makes a pod leave ambient mode, unless istio-cni has taken it over. It leaves the

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -45,11 +46,15 @@ func (a *Auditor) RulesChanged(uid string) {
 }
 
 // ambientPod returns the pod if the agent has installed rules of ambient mode in it, or nil.
-func (a *Auditor) ambientPod(uid string) *AmbientPod {
+func (a *Auditor) ambientPod(ctx context.Context, uid string) (*AmbientPod, error) {
 	if a.Ambient == nil {
-		return nil
+		return nil, nil
 	}
-	return a.Ambient(uid)
+	p, err := a.Ambient(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("the installed rules of ambient mode cannot be read: %w", err)
+	}
+	return p, nil
 }
 
 // auditAmbient audits a pod in ambient mode. The desired state of the pod is the rules that the

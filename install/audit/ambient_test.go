@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -15,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -26,13 +28,17 @@ type ambientTestEnv struct {
 	parameters *rules.Ambient
 	repaired   *compat.Comparison // the differences that the next call of TakeRepaired returns
 	unreleased int                // AmbientPods that were not released
+	ambientErr error              // the error of Options.Ambient
 }
 
-func (env *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
+func (env *ambientTestEnv) ambient(_ context.Context, uid string) (*audit.AmbientPod, error) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
+	if env.ambientErr != nil {
+		return nil, env.ambientErr
+	}
 	if uid != "uid-web" || env.parameters == nil {
-		return nil
+		return nil, nil
 	}
 	env.unreleased++
 	return &audit.AmbientPod{
@@ -42,7 +48,7 @@ func (env *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
 			return repaired
 		},
 		Release: func() { env.set(func() { env.unreleased-- }) },
-	}
+	}, nil
 }
 
 // compileAmbient returns the rules of the parameters.
@@ -133,6 +139,27 @@ func TestLocateKeepsTheReportOfARepair(t *testing.T) {
 		if reported := env.takeEvents(); reported != "RedirectRepaired" || env.ns.ended != ended+1 {
 			t.Errorf("events %q, connections were ended %d times; want RedirectRepaired, and once", reported,
 				env.ns.ended-ended)
+		}
+	})
+}
+
+// TestUnreadableAmbientPodIsUnknown checks that a pod counts as unknown, and cannot be located,
+// while the agent cannot read which rules of ambient mode it has installed in the pod.
+func TestUnreadableAmbientPodIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := newAmbientTestEnv(t)
+		env.set(func() { env.ambientErr = errors.New("too many open files") })
+		env.RulesChanged("uid-web")
+		settle()
+		l, err := env.Locate(t.Context(), "shop", "web")
+		if env.states() != "1 unknown" || source.KindOf(err) != source.Unavailable {
+			t.Errorf("%s, location %+v, error %v; want 1 unknown, an error of the kind unavailable",
+				env.states(), l, err)
+		}
+		env.set(func() { env.ambientErr = nil })
+		advance(time.Minute)
+		if env.states() != "1 redirected" {
+			t.Errorf("after the error: %s, want 1 redirected", env.states())
 		}
 	})
 }

@@ -120,7 +120,14 @@ func (r *auditRun) run(ctx context.Context) {
 		r.ended = r.orphaned
 		return
 	}
-	if p := r.ambientPod(r.uid); p != nil {
+	p, err := r.ambientPod(ctx, r.uid)
+	if err != nil {
+		if ctx.Err() == nil { // the agent is not stopping
+			r.onUnreadable(err)
+		}
+		return
+	}
+	if p != nil {
 		defer p.Release()
 		r.auditAmbient(ctx, p)
 		return

@@ -36,7 +36,11 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	if err != nil {
 		return agent.Location{}, err
 	}
-	if p := a.ambientPod(item.UID); p != nil {
+	p, err := a.ambientPod(ctx, item.UID)
+	if err != nil {
+		return agent.Location{}, source.WithKind(source.Unavailable, err)
+	}
+	if p != nil {
 		d.decision.Outcome = decide.Ambient
 		d.decision.Message = "the agent has enrolled the pod in ambient mode"
 		d.redirection, d.backend = redirection{ambient: &p.Parameters}, p.Backend

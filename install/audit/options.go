@@ -66,8 +66,8 @@ type Options struct {
 	// ProcessorTime returns the processor time of the process; usually [ProcessorTime].
 	ProcessorTime func() time.Duration
 	// Ambient returns a pod if the agent has installed rules of ambient mode in it, and otherwise
-	// nil. The field is nil if ambient mode is disabled.
-	Ambient func(uid string) *AmbientPod
+	// nil. With an error this is unknown. The field is nil if ambient mode is disabled.
+	Ambient func(ctx context.Context, uid string) (*AmbientPod, error)
 	// RuleLock is held while the rules of a pod are read or written.
 	RuleLock *rulelock.Lock
 	// Listen subscribes to changes of rules.
