@@ -16,8 +16,8 @@ import (
 
 func TestApplyMovesRulesToTheOtherBackend(t *testing.T) {
 	for _, tc := range []struct {
-		name     string
-		from, to []func(*rules.Redirect)
+		name          string
+		before, after []func(*rules.Redirect)
 	}{
 		{
 			"the same parameters, redirect",
@@ -36,8 +36,8 @@ func TestApplyMovesRulesToTheOtherBackend(t *testing.T) {
 			to := backends[1-i]
 			t.Run(tc.name+", to backend "+string(to), func(t *testing.T) {
 				ns := netnstest.New(t)
-				applyAndCheck(t, chosen(t, from), ns, compiled(t, tc.from...), nft.Created)
-				rs := compiled(t, tc.to...)
+				applyAndCheck(t, chosen(t, from), ns, compiled(t, tc.before...), nft.Created)
+				rs := compiled(t, tc.after...)
 				if plan, err := chosen(t, to).Plan(ns, rs, compat.Snapshot{}); err != nil ||
 					plan.Outcome != nft.Replaced {
 					t.Errorf("plan %+v, error %v; want outcome replaced", plan, err)
@@ -91,8 +91,8 @@ func TestFailedBackendChangeChangesNothing(t *testing.T) {
 	}
 }
 
-// Rules of Sluice in the other backend are a difference. Remove keeps the routes if the rules in
-// the other backend need them.
+// Check reports Sluice's rules in the other backend as a difference. Remove keeps the routes that
+// those rules need.
 func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
 	for i, backendName := range backends {

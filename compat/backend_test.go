@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// backends lists the backends for tests of all backends.
+// backends contains the names of both backends, for tests that run with each of them.
 var backends = []compat.BackendName{compat.BackendNFT, compat.BackendLegacy}
 
 // chosen returns the backend with the name.
@@ -198,7 +198,7 @@ func TestCommentsAreNotCompared(t *testing.T) {
 	}
 }
 
-func TestLegacyWithoutIPv6LeavesNoIPv6Rules(t *testing.T) {
+func TestLegacyWithoutIPv6CreatesNoIPv6Tables(t *testing.T) {
 	ns := netnstest.New(t)
 	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)
 	tables, err := xtables.Tables(ns)
@@ -256,7 +256,7 @@ func TestLegacyJumpsPrecedeForeignRules(t *testing.T) {
 	t.Error("no rule in OUTPUT, want the jump to SLUICE_OUTPUT")
 }
 
-// Changes to Sluice's rules are detected and repaired.
+// Changes to Sluice's rules, and foreign rules before its jumps, are detected and repaired.
 func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 	for _, tc := range []struct{ name, change string }{
 		{"an added rule", "-t nat -I SLUICE_OUTPUT -j ACCEPT"},
@@ -272,7 +272,7 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 		{"a jump from a foreign chain", "-t nat -N OTHER; -t nat -A OTHER -j SLUICE_OUTPUT"},
 		{"an added chain", "-t nat -N SLUICE_OTHER"},
 		{
-			"a foreign rule before Sluice's, which may make packets bypass the proxy",
+			"a foreign rule before Sluice's jump, which may make packets bypass the proxy",
 			"-t nat -I OUTPUT -j ACCEPT",
 		},
 	} {
@@ -296,7 +296,7 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 	}
 }
 
-// Foreign rules after Sluice's, and foreign policies, are no drift.
+// Foreign rules that follow Sluice's jumps, foreign chains and chain policies do not count as drift.
 func TestLegacyDoesNotCompareForeignRules(t *testing.T) {
 	ns := netnstest.New(t)
 	b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)

@@ -31,7 +31,7 @@ type rulesetSequence []struct {
 	change  []func(*rules.Redirect)
 }
 
-func excluded(r *rules.Redirect) {
+func excludedCIDR(r *rules.Redirect) {
 	r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 }
 
@@ -41,13 +41,13 @@ var changes = map[string]rulesetSequence{
 	},
 	"mode and other parameters": {
 		{compat.BackendLegacy, []func(*rules.Redirect){allDNS}},
-		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excluded}},
-		{compat.BackendLegacy, []func(*rules.Redirect){dropInvalid, excluded}},
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excludedCIDR}},
+		{compat.BackendLegacy, []func(*rules.Redirect){dropInvalid, excludedCIDR}},
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, allDNS, dropInvalid}},
 	},
 	"other parameters": {
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy}},
-		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excluded, allDNS, dropInvalid}},
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excludedCIDR, allDNS, dropInvalid}},
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, allDNS}},
 	},
 	"mode, nft": {

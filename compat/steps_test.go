@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// If capture moves between mangle and nat, Steps inserts the gate, a chain in mangle that drops TCP
-// packets of new connections until both tables are replaced.
-func TestStepsInsertAGateIfCaptureMovesBetweenTables(t *testing.T) {
+// If both mangle and nat change in a family that already has rules of Sluice, Steps inserts the
+// gate, a chain in mangle that drops TCP packets of new connections until both tables are replaced.
+func TestStepsInsertAGateIfMangleAndNATChange(t *testing.T) {
 	gate := []rules.Table{compat.WithGate()}
 	for _, tc := range []struct {
 		name     string
@@ -32,7 +32,7 @@ func TestStepsInsertAGateIfCaptureMovesBetweenTables(t *testing.T) {
 			"capture moves to nat", tables(t, tproxy), tables(t),
 			[]string{"ip mangle gate", "ip nat", "ip mangle delete"},
 		},
-		{"only nat changes", tables(t, tproxy), tables(t, tproxy, excluded), []string{"ip nat"}},
+		{"only nat changes", tables(t, tproxy), tables(t, tproxy, excludedCIDR), []string{"ip nat"}},
 		{"only mangle changes", tables(t), tables(t, dropInvalid), []string{"ip mangle"}},
 		{"DNS capture is enabled", tables(t), tables(t, allDNS), []string{"ip raw", "ip nat"}},
 		{

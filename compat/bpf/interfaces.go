@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// addNamespace adds the programs at the network namespace of the thread.
+// addNamespace adds the programs that are attached to the network namespace of the thread.
 func (l *Listing) addNamespace() {
 	file, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -32,7 +32,7 @@ const (
 	attachNetkitPeer    = 55 // BPF_NETKIT_PEER
 )
 
-// addInterfaces adds the programs at the interfaces of the thread's namespace.
+// addInterfaces adds the programs that are attached to the interfaces of the thread's namespace.
 func (l *Listing) addInterfaces() {
 	h, err := (*netns.NS)(nil).Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -62,9 +62,9 @@ func (l *Listing) addInterfaces() {
 	}
 }
 
-// addTCFilters adds the programs of tc filters at the interface, and the other filters. Filters are
-// attached to the qdiscs clsact and ingress, or to a qdisc with classes, which sees outgoing
-// packets.
+// addTCFilters adds the eBPF programs among the interface's tc filters, and the filters that are not
+// eBPF programs. Filters are attached to the qdiscs clsact and ingress, or to a qdisc with classes,
+// which sees outgoing packets.
 func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string) {
 	qdiscs, err := dump.Retry(maxDumps, func() ([]netlink.Qdisc, error) { return h.QdiscList(i) })
 	if err != nil {
@@ -75,7 +75,7 @@ func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string)
 		case q.Type() == "clsact":
 			l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
 			l.addFiltersOf(h, i, netlink.HANDLE_MIN_EGRESS, TCEgress, object)
-		case q.Type() == "ingress": // returns its filters for any parent
+		case q.Type() == "ingress": // for any parent, the kernel lists the same filters
 			l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
 		case handle != 0:
 			l.addFiltersOf(h, i, handle, TCEgress, object)
@@ -83,7 +83,7 @@ func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string)
 	}
 }
 
-// addFiltersOf adds the filters with a parent. A qdisc without classes has none.
+// addFiltersOf adds the filters with the given parent. A qdisc without classes has no filters.
 func (l *Listing) addFiltersOf(
 	h *netlink.Handle, i netlink.Link, parent uint32, hook Hook, object string,
 ) {

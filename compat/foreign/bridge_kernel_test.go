@@ -13,11 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestInboundConnectionsOverABridge makes the pod's interface a port of a bridge, which gets the
-// pod's addresses. The answer of a real connection from another host is compared with the verdict.
+// TestInboundConnectionsOverABridge makes the pod's interface a port of a bridge, and moves the
+// pod's IPv4 address to the bridge. It checks which listener answers a connection from another host,
+// and the verdict of Inspect.
 func TestInboundConnectionsOverABridge(t *testing.T) {
 	netnstest.RequireBridgeNetfilter(t)
-	const callNothing = `
+	const disableBridgeNetfilter = `
 		echo 0 > /proc/sys/net/bridge/bridge-nf-call-iptables
 		echo 0 > /proc/sys/net/bridge/bridge-nf-call-ip6tables`
 	for _, row := range []struct {
@@ -32,12 +33,12 @@ func TestInboundConnectionsOverABridge(t *testing.T) {
 			by: testbed.Application, verdict: foreign.Unknown,
 		},
 		{
-			name: "TPROXY, packets do not traverse the hooks in the bridge", mode: rules.ModeTProxy,
-			commands: callNothing, by: testbed.Inbound, verdict: foreign.None,
+			name: "TPROXY, bridge netfilter disabled", mode: rules.ModeTProxy,
+			commands: disableBridgeNetfilter, by: testbed.Inbound, verdict: foreign.None,
 		},
 		{
-			name: "TPROXY, the option of the bridge", mode: rules.ModeTProxy,
-			commands: callNothing + "\nip link set br0 type bridge nf_call_iptables 1",
+			name: "TPROXY, bridge netfilter enabled for br0 only", mode: rules.ModeTProxy,
+			commands: disableBridgeNetfilter + "\nip link set br0 type bridge nf_call_iptables 1",
 			by:       testbed.Application, verdict: foreign.Unknown,
 		},
 		{name: "REDIRECT", by: testbed.Inbound, verdict: foreign.None},
@@ -61,7 +62,7 @@ func TestInboundConnectionsOverABridge(t *testing.T) {
 				To: netip.AddrPortFrom(testbed.PodIP4, 8080), Timeout: answerTimeout,
 			})
 			if err != nil || answer.By != row.by {
-				t.Errorf("answer %s, error %v, want an answer of %q", answer, err, row.by)
+				t.Errorf("answer %s, error %v, want an answer from %q", answer, err, row.by)
 			}
 			if valid := before.IsValid(network.Pod); valid != (row.verdict == foreign.None) {
 				t.Errorf("after the change, the snapshot is valid: %t, want %t", valid, !valid)

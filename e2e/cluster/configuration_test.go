@@ -87,7 +87,7 @@ func TestKubeletUsesTheRuntimeOfTheNode(t *testing.T) {
 	}
 }
 
-// install and writeNodeFiles render all configurations.
+// TestEveryConfigurationIsRendered renders the files in config that no other test here renders.
 func TestEveryConfigurationIsRendered(t *testing.T) {
 	ca, err := newAuthority()
 	if err != nil {

@@ -79,8 +79,8 @@ func inputs(r *rules.Redirect) []input {
 	}
 }
 
-// Redirect returns the parameters of the configuration, with all deviations enabled. If values
-// cannot be parsed, the error lists all of them.
+// Redirect returns the parameters of the configuration, with all deviations enabled. Invalid
+// flags are an error of their own. Otherwise the error lists all values that cannot be parsed.
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil
@@ -119,7 +119,7 @@ func parseFlags(inputs []input, args []string) (*pflag.FlagSet, error) {
 	return flags, flags.Parse(args)
 }
 
-// value returns the text to which an input is set, and false if it is not set. Like Istio, it
+// value returns the value given for an input, and reports whether there is one. Like Istio, it
 // ignores an invalid variable of a boolean input.
 func (c Configuration) value(in input, flags *pflag.FlagSet) (string, bool) {
 	if in.flag != "" && flags.Changed(in.flag) {
@@ -156,7 +156,7 @@ func (c Configuration) complete(r *rules.Redirect) {
 	if len(r.ProxyGIDs) == 0 {
 		r.ProxyGIDs = r.ProxyUIDs
 	}
-	// Until here, r.IPv6 is the value of the flag dual-stack.
+	// Up to this point, r.IPv6 holds the value of the input dual-stack.
 	r.IPv6 = c.Pod == IPv6Pod || c.Pod == DualPod && r.IPv6
 	if !r.DNS.Capture || r.DNS.All {
 		return
@@ -175,7 +175,7 @@ func parseUsers(text string) ([]rules.IDRange, error) { return rules.ParseIDs(te
 // parseGroups parses a list of groups, which may be names of this machine's groups.
 func parseGroups(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, lookupGroup) }
 
-// parseGroupSelection parses a list of groups, or a text that selects all.
+// parseGroupSelection parses a list of groups, or "*" for all groups.
 func parseGroupSelection(text string) (rules.GroupSelection, error) {
 	return rules.ParseGroupSelection(text, lookupGroup)
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // TestZtunnelOfAnotherAgentServesThePod covers a ztunnel that is connected to istio-cni and already
-// listens in the pod: ADD succeeds. A ztunnel receives the pod when it connects to this agent.
+// listens in the pod: ADD succeeds. When a ztunnel connects to this agent later, the agent sends it
+// the pod.
 func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
@@ -26,13 +27,13 @@ func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 	if _, err := env.add("web", ns); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the value of the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 	ztunneltest.Start(t, env.socket, nil).Wait(t, "add uid-web")
 }
 
-// TestRunningPodOfAnotherAgentStaysEnabled checks that a pod that istio-cni has enrolled stays
-// enrolled while ztunnel changes to the new agent.
-func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
+// TestPodEnrolledByAnotherAgentStaysEnrolled checks that a pod that istio-cni has enrolled stays
+// enrolled while ztunnel switches from istio-cni to this agent.
+func TestPodEnrolledByAnotherAgentStaysEnrolled(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
 	listenAsZtunnel(t, ns)

@@ -202,7 +202,7 @@ func (d dice) change(rs rules.Ruleset) rules.Ruleset {
 // TestDecisionsAgreeWithExplanations verifies that, for random rulesets, Decide agrees with Explain
 // about every tested packet.
 func TestDecisionsAgreeWithExplanations(t *testing.T) {
-	for name, newDice := range map[string]func(*rapid.T) dice{"drawn": drawn, "fair": fair} {
+	for name, newDice := range map[string]func(*rapid.T) dice{"shrinkable": shrinkable, "fair": fair} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				d := newDice(t)

@@ -53,8 +53,8 @@ func ranges(texts ...string) []netipx.IPRange {
 // A dice returns a random number from 0 to n-1.
 type dice func(label string, n int) int
 
-// drawn returns a dice that prefers small numbers, and whose failures rapid can shrink.
-func drawn(t *rapid.T) dice {
+// shrinkable returns a dice that prefers small numbers; rapid can shrink the inputs of a failed test.
+func shrinkable(t *rapid.T) dice {
 	return func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(t, label) }
 }
 
@@ -68,8 +68,8 @@ func pick[T any](d dice, label string, from ...T) T { return from[d(label, len(f
 
 func (d dice) yes(label string) bool { return d(label, 2) == 1 }
 
-// number returns a random number from 0 to most.
-func (d dice) number(label string, most int) int { return d(label, most+1) }
+// number returns a random number from 0 to maximum.
+func (d dice) number(label string, maximum int) int { return d(label, maximum+1) }
 
 func (d dice) ids() []rules.IDRange {
 	first, second := pick(d, "id", someIDs...), pick(d, "id", someIDs...)
@@ -188,8 +188,8 @@ func (d dice) rules(chains int) []rules.Rule {
 	return list
 }
 
-// ruleset draws two tables with base chains at equal and different priorities, and chains that the
-// rules jump to.
+// ruleset draws two tables with base chains at equal and different priorities, and chains for the
+// rules to jump to. A jump may name a chain that does not exist.
 func (d dice) ruleset() rules.Ruleset {
 	var rs rules.Ruleset
 	for _, name := range []string{"a", "b"} {
