@@ -155,8 +155,8 @@ func (ne *nodeEvents) untilSettled(now time.Time) time.Duration {
 }
 
 // settleTime returns the time for which the problem must exist before it is reported: 0 if settle
-// is 0 or the problem has a count, noNetworkSettleTime for a missing network configuration, and settle
-// otherwise.
+// is 0 or the problem has a count, noNetworkSettleTime for a missing network configuration, and
+// settle otherwise.
 func (p problemEvent) settleTime(settle time.Duration) time.Duration {
 	switch {
 	case settle == 0, p.count > 0:

@@ -31,8 +31,8 @@ func readSettings(t *testing.T, env map[string]string) settings.Values {
 	return v
 }
 
-// TestElement checks that the plugin's configuration corresponds to the settings.
-func TestElement(t *testing.T) {
+// TestElementFollowsTheSettings checks that the plugin's configuration corresponds to the settings.
+func TestElementFollowsTheSettings(t *testing.T) {
 	text, c, err := agent.Element(readSettings(t, map[string]string{
 		"EXCLUDE_NAMESPACES": "kube-system,backup", "SLUICE_BACKEND": "legacy",
 		"SLUICE_UNREADABLE_PODS": "skip",

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// TestProblemEvents checks that the cause of a problem is reported once, and that the wait at the
-// start of the agent is not reported as a problem.
-func TestProblemEvents(t *testing.T) {
+// TestCauseOfAProblemIsReportedOnce checks that the cause of a problem is reported once, and that
+// the wait at the start of the agent is not reported as a problem.
+func TestCauseOfAProblemIsReportedOnce(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	notInserted := []node.Problem{{
 		Reason: node.NotReadyToInsert, Message: "not inserted yet", Blocking: true,

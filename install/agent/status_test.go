@@ -34,9 +34,9 @@ func topic(s *protocol.Status, name string) string {
 	return ""
 }
 
-// TestStatus checks that the status contains chain, plugin, API server, socket, pods, drift and
-// conflicts with their problems and remedies, and the latest errors.
-func TestStatus(t *testing.T) {
+// TestStatusContainsProblemsAndRemedies checks that the status contains chain, plugin, API server,
+// socket, pods, drift and conflicts with their problems and remedies, and the latest errors.
+func TestStatusContainsProblemsAndRemedies(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
 	tn.addRedirectedPod()

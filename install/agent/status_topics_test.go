@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// TestTopics checks that each topic about pods and conflicts contains the state, the facts, and the
-// remedy for a problem.
-func TestTopics(t *testing.T) {
+// TestTopicsContainStateFactsAndRemedy checks that each topic about pods and conflicts contains the
+// state, the facts, and the remedy for a problem.
+func TestTopicsContainStateFactsAndRemedy(t *testing.T) {
 	type counts = map[string]int
 	paths := strings.NewReplacer("/mounted", "/etc/cni")
 	writer := node.ConflictingWriter{File: "/mounted/10-net.conflist", Writer: "Calico", Advice: "stop it", Rewrites: 6}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -106,7 +105,7 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 	descriptors := 0
 	for i := range 4 {
 		if i == 1 { // the first iteration opens descriptors that stay open
-			descriptors = openDescriptors(t)
+			descriptors = netnstest.Descriptors(t)
 		}
 		ns := netnstest.New(t)
 		_, err := env.add("web", ns)
@@ -120,7 +119,7 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 	if env.probed("web") != nil || len(env.ztunnels.State().Pods) > 0 {
 		t.Error("ztunnel or the node's rules still contain a pod that did not start")
 	}
-	rulestest.Eventually(t, "no descriptor remains open", func() bool { return openDescriptors(t) <= descriptors })
+	rulestest.Eventually(t, "no descriptor remains open", func() bool { return netnstest.Descriptors(t) <= descriptors })
 	ns := netnstest.New(t)
 	z := ztunneltest.Start(t, env.socket, nil)
 	z.Wait(t, "snapshot")
@@ -128,15 +127,6 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
-}
-
-func openDescriptors(t testing.TB) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 func TestAddFailsIfZtunnelRefuses(t *testing.T) {

@@ -155,7 +155,7 @@ func TestRequestsHaveTheUserAgentAndAContentType(t *testing.T) {
 	}
 }
 
-func TestInvalidOptions(t *testing.T) {
+func TestInvalidOptionsAreErrors(t *testing.T) {
 	s := apiservertest.Start(t)
 	noCA := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(noCA, []byte("none"), 0o600); err != nil {

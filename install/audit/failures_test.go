@@ -44,9 +44,9 @@ func TestANamespaceThatCannotBeReadIsRetriedRarely(t *testing.T) {
 // reported, while a part of its state that is necessary for the decision cannot be read.
 func TestAPodWithAnUnreadablePartIsUnknown(t *testing.T) {
 	failed := errors.New("operation not permitted")
-	noRules := func(s *fakeNamespace) { s.searchErr = failed }
-	istio := func(s *fakeNamespace) { s.istioErr = failed }
-	addresses := func(s *fakeNamespace) { s.addressesErr = failed }
+	hasNoRulesFails := func(s *fakeNamespace) { s.searchErr = failed }
+	istioFails := func(s *fakeNamespace) { s.istioErr = failed }
+	addressesFails := func(s *fakeNamespace) { s.addressesErr = failed }
 	started := func(env *testEnv) *fakeNamespace { // without the plugin
 		s := env.addSandbox(meshPod("web"))
 		env.put(meshPod("web"), running)
@@ -65,16 +65,16 @@ func TestAPodWithAnUnreadablePartIsUnknown(t *testing.T) {
 		audit string // SLUICE_AUDIT
 		fail  func(*fakeNamespace)
 	}{
-		{"whether a pod without a record has rules", started, "true", noRules},
-		{"whether a pod without a record has rules, without audit", started, "false", noRules},
-		{"whether a second sandbox has rules", replaced, "true", noRules},
-		{"whether a second sandbox has rules, without audit", replaced, "false", noRules},
-		{"whether a pod without a record has Istio's rules", started, "true", istio},
-		{"whether a pod without a record has Istio's rules, without audit", started, "false", istio},
-		{"whether a second sandbox has Istio's rules", replaced, "true", istio},
-		{"whether a second sandbox has Istio's rules, without audit", replaced, "false", istio},
-		{"the addresses of a redirected pod", redirected, "true", addresses},
-		{"the addresses of a pod without a record", started, "true", addresses},
+		{"whether a pod without a record has rules", started, "true", hasNoRulesFails},
+		{"whether a pod without a record has rules, without audit", started, "false", hasNoRulesFails},
+		{"whether a second sandbox has rules", replaced, "true", hasNoRulesFails},
+		{"whether a second sandbox has rules, without audit", replaced, "false", hasNoRulesFails},
+		{"whether a pod without a record has Istio's rules", started, "true", istioFails},
+		{"whether a pod without a record has Istio's rules, without audit", started, "false", istioFails},
+		{"whether a second sandbox has Istio's rules", replaced, "true", istioFails},
+		{"whether a second sandbox has Istio's rules, without audit", replaced, "false", istioFails},
+		{"the addresses of a redirected pod", redirected, "true", addressesFails},
+		{"the addresses of a pod without a record", started, "true", addressesFails},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -207,8 +207,8 @@ func (d desiredState) ipv6BypassText(address netip.Addr) string {
 }
 
 // ipv6Bypass returns the text for a pod whose IPv6 traffic bypasses the proxy as inspectIPv6
-// reports it. If this cannot be decided, it returns the reason instead. pod is nil if the API server
-// no longer has the pod. Both texts are empty for other pods.
+// reports it. If this cannot be decided, it returns the reason instead. pod is nil if the API
+// server no longer has the pod. Both texts are empty for other pods.
 func (a *Auditor) ipv6Bypass(
 	pod *decide.Pod, d desiredState, sb sandbox.Sandbox,
 ) (bypass, unknown string) {

@@ -98,8 +98,8 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 	}
 }
 
-// TestRouteWithThePassthroughSourceIsReported covers a route by which connections of the proxy to its
-// own pod reach the application without the inbound proxy. The kernel sends no event for it.
+// TestRouteWithThePassthroughSourceIsReported covers a route by which connections of the proxy to
+// its own pod reach the application without the inbound proxy. The kernel sends no event for it.
 func TestRouteWithThePassthroughSourceIsReported(t *testing.T) {
 	network := newNetwork(t)
 	r, _, _ := startAuditor(t, network, compat.BackendNFT)

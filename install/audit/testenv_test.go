@@ -281,8 +281,8 @@ func (env *testEnv) addRedirected(p *decide.Pod) *fakeNamespace {
 	return s
 }
 
-// record stores the record of an ADD that has redirected the pod as r says, or has not redirected it
-// if r is nil.
+// record stores the record of an ADD that has redirected the pod as r says, or has not redirected
+// it if r is nil.
 func (env *testEnv) record(p *decide.Pod, r *rules.Redirect) {
 	m := p.Metadata
 	kept := record.Record{

@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/bypass"
 )
 
-// TestSetClock sets the clock after 3600 s. The chain is complete from 0 s to 7200 s of real time.
-// A row's name says in which direction the clock is set, and which time the clock showed when the
-// sandbox was created.
-func TestSetClock(t *testing.T) {
+// TestAmbiguousTimesAreUnknownAfterTheClockWasSet sets the clock after 3600 s. The chain is
+// complete from 0 s to 7200 s of real time. A row's name says in which direction the clock is set,
+// and which time the clock showed when the sandbox was created.
+func TestAmbiguousTimesAreUnknownAfterTheClockWasSet(t *testing.T) {
 	const hour = 3600
 	for _, row := range []struct {
 		name    string

@@ -79,7 +79,7 @@ func TestDirectoryThatIsCreatedLateOrReplacedIsWatched(t *testing.T) {
 	}
 }
 
-func TestCloseBeforeFirstRenew(t *testing.T) {
+func TestCloseBeforeTheFirstRenewWakesNobody(t *testing.T) {
 	w := dirwatch.New(func() { t.Error("wake was called before the first Renew") }, newDir(t))
 	w.Close()
 }

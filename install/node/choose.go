@@ -90,8 +90,9 @@ func (p *planner) reportNetwork(choice chain.Choice) {
 }
 
 // unsupportedVersion returns the CNIVersion or the OldCNIVersion of a list, if the plugin does not
-// support it, and false if the plugin supports both. A runtime may call the plugins of the list with
-// either version. With an unsupported version the plugin fails, and CRI-O does not use the list.
+// support it, and false if the plugin supports both. A runtime may call the plugins of the list
+// with either version. With an unsupported version the plugin fails, and CRI-O does not use the
+// list.
 func unsupportedVersion(list *chain.List) (version string, ok bool) {
 	for _, v := range []string{list.CNIVersion, list.OldCNIVersion} {
 		if !slices.Contains(config.Versions(), v) {

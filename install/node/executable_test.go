@@ -87,9 +87,10 @@ func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
 	}
 }
 
-// TestADirectoryWithoutTheOtherPlugins checks that the status says if the directory of executables
-// contains none of the other plugins in the chain: the runtime may search another directory.
-func TestADirectoryWithoutTheOtherPlugins(t *testing.T) {
+// TestADirectoryWithoutTheOtherPluginsIsReported checks that the status says if the directory of
+// executables contains none of the other plugins in the chain: the runtime may search another
+// directory.
+func TestADirectoryWithoutTheOtherPluginsIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		plugins []string
 		add     func(tn *testNode)

@@ -80,9 +80,9 @@ func TestElementIsNotInsertedForAForeignExecutable(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 }
 
-// TestAForeignExecutableThatIsMounted covers a file that is mounted over the executable. The agent
-// cannot replace such a file.
-func TestAForeignExecutableThatIsMounted(t *testing.T) {
+// TestAForeignExecutableThatIsMountedIsReported covers a file that is mounted over the executable.
+// The agent cannot replace such a file.
+func TestAForeignExecutableThatIsMountedIsReported(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

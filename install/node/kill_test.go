@@ -74,7 +74,7 @@ func (sc scenario) files() map[string]string {
 	return map[string]string{"conf/10-a.conflist": list("bridge", "portmap")}
 }
 
-func TestAKillAtAnyMoment(t *testing.T) {
+func TestAKillAtAnyMomentLeavesAConsistentNode(t *testing.T) {
 	rounds := 25
 	if os.Getenv("SLUICE_LONG") == "1" {
 		rounds = 500
@@ -127,9 +127,9 @@ func TestAKillAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestAKillBeforeEachChange kills the process before each system call that changes a file, or
-// before every seventh unless SLUICE_LONG is set.
-func TestAKillBeforeEachChange(t *testing.T) {
+// TestAKillBeforeEachChangeLeavesAConsistentNode kills the process before each system call that
+// changes a file, or before every seventh unless SLUICE_LONG is set.
+func TestAKillBeforeEachChangeLeavesAConsistentNode(t *testing.T) {
 	scenarios, step := []scenario{takeOver, inPlain}, 7
 	if os.Getenv("SLUICE_LONG") == "1" {
 		scenarios, step = []scenario{inList, inPlain, asOwned, takeOver, forMultus}, 1

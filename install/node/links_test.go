@@ -17,7 +17,7 @@ func TestRuntimesNoticeChangesOfLinkedConfigurations(t *testing.T) {
 	tn := newTestNode(t)
 	addLink(tn)
 	isNotified := tn.watchLikeContainerd()
-	want := func(want bool, after string) {
+	wantNotified := func(want bool, after string) {
 		t.Helper()
 		if got := isNotified(); got != want {
 			t.Errorf("after %s: the runtime reads the configurations again: %t, want %t", after, got, want)
@@ -25,23 +25,23 @@ func TestRuntimesNoticeChangesOfLinkedConfigurations(t *testing.T) {
 	}
 	n := tn.node()
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
-	want(true, "the installation")
+	wantNotified(true, "the installation")
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
-	want(false, "a reconciliation without a change")
+	wantNotified(false, "a reconciliation without a change")
 	tn.put("elsewhere/calico", list("calico"))
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
-	want(true, "a repair")
+	wantNotified(true, "a repair")
 	tn.mustBeInstalled(tn.reconcile())
-	want(true, "a start, since the last process may have been killed before it notified the runtime")
+	wantNotified(true, "a start, since the last process may have been killed before it notified the runtime")
 	tn.uninstall()
-	want(true, "the uninstallation")
+	wantNotified(true, "the uninstallation")
 
 	tn.remove("conf/05-link.conflist")
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.mustBeInstalled(tn.reconcile())
 	isNotified()
 	tn.mustBeInstalled(tn.reconcile())
-	want(false, "a start without links")
+	wantNotified(false, "a start without links")
 }
 
 // TestTheNodeIsNotReadyUntilTheRuntimeIsNotified checks that a runtime that could not be notified

@@ -52,10 +52,10 @@ func TestMigrationNeverLeavesTheChainWithoutAPlugin(t *testing.T) {
 	tn.wantRestored(before)
 }
 
-// TestMigrationWithTheSameFileName covers an istio-cni with the same file name for its copy of the
+// TestFileNameOfIstioCNIIsTakenOver covers an istio-cni with the same file name for its copy of the
 // primary configuration, or for its stand-alone configuration. When istio-cni is uninstalled, it
 // removes the file, which Sluice then creates and owns.
-func TestMigrationWithTheSameFileName(t *testing.T) {
+func TestFileNameOfIstioCNIIsTakenOver(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings         func(*node.Settings)
 		file, istio      string
@@ -157,9 +157,9 @@ func TestUninstallRestoresTheReplacedPlugin(t *testing.T) {
 	}
 }
 
-// TestSandboxesOfIstioCNIAfterItsUninstallation covers pods that istio-cni has redirected: the
+// TestNoopServesTheSandboxesOfIstioCNI covers pods that istio-cni has redirected: the
 // runtime removes them with istio-cni's plugin too, possibly after istio-cni was uninstalled.
-func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
+func TestNoopServesTheSandboxesOfIstioCNI(t *testing.T) {
 	tn := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeAt(tn.settings, func() time.Time { return now })

@@ -41,9 +41,9 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestReferencesOfAnIncompleteResult covers a result that libcni is writing, and one that remained
+// TestNewIncompleteResultIsAnError covers a result that libcni is writing, and one that remained
 // incomplete after a crash, which must not keep executables for ever.
-func TestReferencesOfAnIncompleteResult(t *testing.T) {
+func TestNewIncompleteResultIsAnError(t *testing.T) {
 	for _, text := range []string{"", `{"kind":"cniCacheV1","config":"e3`} {
 		tn := newTestNode(t)
 		tn.cacheResult("one", "calico")
@@ -63,9 +63,9 @@ func TestReferencesOfAnIncompleteResult(t *testing.T) {
 
 func noPod(string, string) bool { return false }
 
-// TestReferencesOfTheAgent checks that the pod of a sandbox is used only if it is unambiguous, and
-// that the sandbox itself always counts.
-func TestReferencesOfTheAgent(t *testing.T) {
+// TestSandboxesOfTheAgentAreCountedSeparately checks that the pod of a sandbox is used only if it
+// is unambiguous, and that the sandbox itself always counts.
+func TestSandboxesOfTheAgentAreCountedSeparately(t *testing.T) {
 	tn := newTestNode(t)
 	for description, row := range map[string]struct {
 		args      string

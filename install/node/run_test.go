@@ -168,7 +168,7 @@ func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 }
 
-func TestConcurrentAgentsDuringARollingUpdate(t *testing.T) {
+func TestConcurrentAgentsInsertOneElement(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	before := tn.filesToRestore()

@@ -27,9 +27,9 @@ func entry(uid string) repair.Entry {
 	}
 }
 
-// TestStore checks that a stored entry is returned until it is removed, and that only the owner can
-// read its file.
-func TestStore(t *testing.T) {
+// TestEntriesAreKept checks that a stored entry is returned until it is removed, and that only the
+// owner can read its file.
+func TestEntriesAreKept(t *testing.T) {
 	dir := t.TempDir()
 	store := repair.StoreIn(dir)
 	if list, err := store.List(); len(list) > 0 || err != nil {

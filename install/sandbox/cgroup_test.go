@@ -76,7 +76,7 @@ func TestPodOf(t *testing.T) {
 	}
 }
 
-func TestNamespacePrecedence(t *testing.T) {
+func TestMountedAndOlderNamespacesTakePrecedence(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		first, then processNetns

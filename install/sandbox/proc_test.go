@@ -143,8 +143,9 @@ func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Proc)
 }
 
-// TestAPathOfAProcess covers cri-dockerd, which does not mount network namespaces.
-func TestAPathOfAProcess(t *testing.T) {
+// TestAPathOfAProcessMustBelongToThePod covers cri-dockerd, which does not mount network
+// namespaces.
+func TestAPathOfAProcessMustBelongToThePod(t *testing.T) {
 	n, p, other, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	pid, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
 	n.process(t, 7, pid)
@@ -176,7 +177,7 @@ func TestNothingIsSearchedWithoutTheNodesProc(t *testing.T) {
 	wantFound(t, n.finder(), p, ns, sandbox.Proc)
 }
 
-func TestWithoutPermissionToReadProcesses(t *testing.T) {
+func TestAMissingPermissionToReadProcessesIsReported(t *testing.T) {
 	n, p, recorded, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
 	n.record(t, recorded, "c1", "/var/run/netns/cni-1")
@@ -191,9 +192,9 @@ func TestWithoutPermissionToReadProcesses(t *testing.T) {
 	})
 }
 
-// TestFromACgroupNamespace covers an agent's container with its own cgroup namespace. There the
-// paths of other processes' cgroups begin with /../.
-func TestFromACgroupNamespace(t *testing.T) {
+// TestAPodIsFoundFromACgroupNamespace covers an agent's container with its own cgroup namespace.
+// There the paths of other processes' cgroups begin with /../.
+func TestAPodIsFoundFromACgroupNamespace(t *testing.T) {
 	hierarchy, ok := hierarchies(t)["version 1"] // where threads can be moved separately
 	if !ok {
 		t.Skip("no cgroups of version 1")
@@ -221,14 +222,14 @@ func TestFromACgroupNamespace(t *testing.T) {
 	})
 }
 
-// insideEnv makes TestARealProc search, instead of starting itself in new namespaces.
+// insideEnv makes TestARealProcIsSearched search, instead of starting itself in new namespaces.
 const insideEnv = "SLUICE_TEST_INSIDE"
 
-// TestARealProc runs itself as the first process of a node, with a real /proc.
-func TestARealProc(t *testing.T) {
+// TestARealProcIsSearched runs itself as the first process of a node, with a real /proc.
+func TestARealProcIsSearched(t *testing.T) {
 	if os.Getenv(insideEnv) == "" {
 		netnstest.RequireRoot(t)
-		cmd := exec.Command("/proc/self/exe", "-test.run=^TestARealProc$", "-test.v")
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestARealProcIsSearched$", "-test.v")
 		cmd.Env = append(os.Environ(), insideEnv+"=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -56,7 +56,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 	}
 }
 
-func TestRefusedEnrollments(t *testing.T) {
+func TestRefusedEnrollmentsReturnTheReason(t *testing.T) {
 	ns := netnstest.New(t)
 	file, err := os.Open(os.DevNull)
 	if err != nil {
@@ -107,9 +107,9 @@ func TestRefusedEnrollments(t *testing.T) {
 	})
 }
 
-// TestWaitingEnrollments checks that enrollments that wait for ztunnel do not delay other requests,
-// and end with the server.
-func TestWaitingEnrollments(t *testing.T) {
+// TestWaitingEnrollmentsDelayNoOtherRequest checks that enrollments that wait for ztunnel do not
+// delay other requests, and end with the server.
+func TestWaitingEnrollmentsDelayNoOtherRequest(t *testing.T) {
 	ns := netnstest.New(t)
 	const waiting = 200 // more than the limit of other connections
 	began := make(chan struct{}, waiting)

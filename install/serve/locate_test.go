@@ -56,7 +56,7 @@ func TestPodsAreLocated(t *testing.T) {
 	env.wait(t, "answered success true")
 }
 
-func TestPodsThatAreNotLocated(t *testing.T) {
+func TestErrorsOfLocateAreAnswered(t *testing.T) {
 	failing := func(err error) func(context.Context, string, string) (agent.Location, error) {
 		return func(context.Context, string, string) (agent.Location, error) {
 			return agent.Location{}, err

@@ -145,9 +145,10 @@ func TestFetchedPodsAreReported(t *testing.T) {
 	}
 }
 
-// TestInvalidRequests checks that an invalid request only causes an error for the agent's log and
-// an answer with the error. A notification, and a request that cannot be parsed, get no answer.
-func TestInvalidRequests(t *testing.T) {
+// TestInvalidRequestsCauseOneErrorEach checks that an invalid request only causes an error for the
+// agent's log and an answer with the error. A notification, and a request that cannot be parsed,
+// get no answer.
+func TestInvalidRequestsCauseOneErrorEach(t *testing.T) {
 	for _, row := range []struct{ name, request, failed, answer string }{
 		{"invalid JSON", "HTTP", "failed socket PATH: decode a request: invalid character", ""},
 		{

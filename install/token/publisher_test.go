@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-func TestPublishedKubeconfig(t *testing.T) {
+func TestPublishedKubeconfigIsUsable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, nil)
 		cluster, text := env.published()
@@ -46,7 +46,7 @@ func TestPublishedKubeconfig(t *testing.T) {
 	})
 }
 
-func TestModeAndUnverifiedServers(t *testing.T) {
+func TestKubeconfigHasTheConfiguredMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) {
 			env.options.Mode, env.options.SkipTLSVerify, env.options.CAFile = 0o640, true, ""

@@ -138,7 +138,7 @@ func TestLinesOfLibrariesHaveOneMessage(t *testing.T) {
 	}
 }
 
-func TestInvalidLevel(t *testing.T) {
+func TestInvalidLevelIsAnError(t *testing.T) {
 	if _, err := logs.New("loud", true, new(bytes.Buffer)); err == nil {
 		t.Error("an invalid level was accepted")
 	}

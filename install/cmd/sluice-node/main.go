@@ -3,7 +3,7 @@
 // package settings.
 //
 //	sluice-node run                  manage this node until SIGTERM
-//	sluice-node uninstall            uninstall the plugin from this node; its agent must not be running
+//	sluice-node uninstall            uninstall the plugin from this node; its agent must have ended
 //	sluice-node uninstall --cluster  delete the DaemonSet, and wait until all agents have ended
 //
 // While the agent runs, PUT /log-level on the health port sets the log level:

@@ -79,7 +79,7 @@ func TestPodStatus(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsBeingDeleted(t *testing.T) {
+func TestAPodThatIsBeingDeletedHasNotEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
 		env.server.Put(`{metadata: {name: new, uid: c, deletionTimestamp: "2026-11-20T12:00:00Z"}, spec: {nodeName: here}}`)
