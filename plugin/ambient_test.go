@@ -143,9 +143,9 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 	}
 }
 
-// TestNamespaceInAmbientMode checks that the label of the namespace puts a pod into ambient mode,
-// but that the namespace is not requested if ambient mode is disabled.
-func TestNamespaceInAmbientMode(t *testing.T) {
+// TestLabelOfTheNamespaceEnablesAmbientMode checks that the label of the namespace puts a pod into
+// ambient mode, but that the namespace is not requested if ambient mode is disabled.
+func TestLabelOfTheNamespaceEnablesAmbientMode(t *testing.T) {
 	env, _, c := newAmbientTestEnv(t)
 	env.source.pod.Metadata.Labels = nil
 	env.source.namespace = &decide.Namespace{Metadata: decide.Metadata{
@@ -164,9 +164,9 @@ func TestNamespaceInAmbientMode(t *testing.T) {
 	}
 }
 
-// TestRepeatedADDOfAPodThatLeavesAmbientMode checks a repeated ADD of a pod that has left ambient
+// TestRepeatedADDRemovesTheRulesOfAmbientMode checks a repeated ADD of a pod that has left ambient
 // mode: with a sidecar, the pod gets the rules of a sidecar, and without one, no rules.
-func TestRepeatedADDOfAPodThatLeavesAmbientMode(t *testing.T) {
+func TestRepeatedADDRemovesTheRulesOfAmbientMode(t *testing.T) {
 	env, ns, c := newAmbientTestEnv(t)
 	env.add(t, c)
 	checkHasRules(t, ns)

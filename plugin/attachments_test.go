@@ -106,10 +106,10 @@ func TestAttachmentsOfOtherPodsHaveNoEffect(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecordOfAnotherAttachment checks that the rules in the namespace determine whether
-// IPv6 stays captured if the record of another attachment was written by a newer plugin, or is
-// damaged.
-func TestUnreadableRecordOfAnotherAttachment(t *testing.T) {
+// TestRulesReplaceAnUnreadableRecordOfAnotherAttachment checks that the rules in the namespace
+// determine whether IPv6 stays captured if the record of another attachment was written by a newer
+// plugin, or is damaged.
+func TestRulesReplaceAnUnreadableRecordOfAnotherAttachment(t *testing.T) {
 	const v4, v6 = `{"address":"10.244.1.5/24"}`, `{"address":"fd00::5/64"}`
 	for name, row := range map[string]struct {
 		first, text string
@@ -163,9 +163,9 @@ func TestSecondAttachmentThatIsNotRedirectedDoesNotAffectTheFirst(t *testing.T) 
 	}
 }
 
-// TestEarlierRecordOfTheSameAttachment checks that a repeated ADD captures only the families of the
-// addresses that it gets, even if the earlier ADD captured IPv6.
-func TestEarlierRecordOfTheSameAttachment(t *testing.T) {
+// TestRepeatedADDIgnoresItsEarlierRecord checks that a repeated ADD captures only the families of
+// the addresses that it gets, even if the earlier ADD captured IPv6.
+func TestRepeatedADDIgnoresItsEarlierRecord(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	before := c

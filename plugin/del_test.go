@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// TestDELWithoutState checks that DEL succeeds with any input, except for invalid names of an
-// attachment.
-func TestDELWithoutState(t *testing.T) {
+// TestDELSucceedsWithAnyInput checks that DEL succeeds with any input, except for invalid names of
+// an attachment.
+func TestDELSucceedsWithAnyInput(t *testing.T) {
 	host := netnstest.New(t)
 	for name, stdin := range map[string]string{
 		"no standard input": "", "invalid JSON": "{", "no name": `{"cniVersion":"1.0.0"}`,
@@ -106,9 +106,9 @@ func TestRejectedDELKeepsRules(t *testing.T) {
 	})
 }
 
-// TestRejectedDELInTheHostNamespace checks that a rejected DEL does not change the host's namespace
-// either, unless the caller sets the override.
-func TestRejectedDELInTheHostNamespace(t *testing.T) {
+// TestRejectedDELKeepsTheHostsNamespace checks that a rejected DEL does not change the host's
+// namespace either, unless the caller sets the override.
+func TestRejectedDELKeepsTheHostsNamespace(t *testing.T) {
 	env, host := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, host)
 	env.add(t, c)
@@ -121,9 +121,9 @@ func TestRejectedDELInTheHostNamespace(t *testing.T) {
 	checkNoRules(t, host)
 }
 
-// TestDELWithoutCompleteEnvironment covers an incomplete environment, which package skel rejects
-// before it reads standard input. DEL then reads standard input itself, with a timeout.
-func TestDELWithoutCompleteEnvironment(t *testing.T) {
+// TestDELContinuesWithoutACompleteEnvironment covers an incomplete environment, which package skel
+// rejects before it reads standard input. DEL then reads standard input itself, with a timeout.
+func TestDELContinuesWithoutACompleteEnvironment(t *testing.T) {
 	host := netnstest.New(t)
 	withoutPath := func(environment []string) []string {
 		return slices.DeleteFunc(environment, func(pair string) bool {
@@ -157,9 +157,9 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 	})
 }
 
-// TestDELWithALongConfiguration checks that DEL reads every configuration that a runtime could
+// TestDELReadsLongConfigurations checks that DEL reads every configuration that a runtime could
 // pass, without a message on standard error, and limits endless input.
-func TestDELWithALongConfiguration(t *testing.T) {
+func TestDELReadsLongConfigurations(t *testing.T) {
 	env, host := newTestEnv(t, "plain"), netnstest.New(t)
 	for _, tc := range []struct {
 		name   string

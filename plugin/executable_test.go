@@ -91,9 +91,9 @@ func (o output) checkSilent(t *testing.T) {
 // pathOf returns a path of the namespace for other processes.
 func pathOf(ns *netns.NS) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()) }
 
-// TestTheExecutable checks that the executable reads the pod from an API server with a kubeconfig,
-// and installs rules in the sandbox.
-func TestTheExecutable(t *testing.T) {
+// TestExecutableRedirectsAPodOfTheAPIServer checks that the executable reads the pod from an API
+// server with a kubeconfig, and installs rules in the sandbox.
+func TestExecutableRedirectsAPodOfTheAPIServer(t *testing.T) {
 	host, pod := netnstest.New(t), netnstest.New(t)
 	var server *apiservertest.Server
 	if err := host.Do(func() error { server = apiservertest.Start(t); return nil }); err != nil {

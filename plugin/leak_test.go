@@ -1,21 +1,10 @@
 package plugin_test
 
 import (
-	"os"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
-
-// countDescriptors returns the number of open files of this process.
-func countDescriptors(t *testing.T) int {
-	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(files)
-}
 
 // TestVerbsLeakNothing checks that a verb leaves no open file, socket or namespace, whether it
 // succeeds or fails. TestMain checks goroutines.
@@ -49,11 +38,11 @@ func TestVerbsLeakNothing(t *testing.T) {
 		}
 	}
 	round() // the first round opens the descriptors of Go's network poller
-	before := countDescriptors(t)
+	before := netnstest.Descriptors(t)
 	for range 20 {
 		round()
 	}
-	if after := countDescriptors(t); after > before {
+	if after := netnstest.Descriptors(t); after > before {
 		t.Errorf("%d open files after 20 rounds, want at most %d as before", after, before)
 	}
 }

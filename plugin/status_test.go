@@ -116,10 +116,10 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutANamespace checks that STATUS fails only if the plugin may not create
-// namespaces, and not if the node has no resources for another one, which ADD does not need. The
-// kernel is then checked again by the next call.
-func TestStatusWithoutANamespace(t *testing.T) {
+// TestStatusFailsOnlyIfNamespacesAreForbidden checks that STATUS fails only if the plugin may not
+// create namespaces, and not if the node has no resources for another one, which ADD does not need.
+// The kernel is then checked again by the next call.
+func TestStatusFailsOnlyIfNamespacesAreForbidden(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

@@ -79,9 +79,10 @@ func TestRepeatedADDKeepsTheRulesOfAnUnreadablePod(t *testing.T) {
 	}
 }
 
-// TestCHECKOfAPodThatCannotBeRead checks that CHECK does not report the rules of such a pod as
-// unexpected if its record is missing or inconclusive: the agent may have installed them.
-func TestCHECKOfAPodThatCannotBeRead(t *testing.T) {
+// TestCHECKToleratesRulesOfAnUnreadablePod checks that CHECK does not report rules as unexpected
+// if the pod cannot be read and its record is missing or inconclusive: the agent may have installed
+// them.
+func TestCHECKToleratesRulesOfAnUnreadablePod(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	env.add(t, newCall(t, ns))
 	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
@@ -120,10 +121,11 @@ func TestRepeatedADDFailsIfRulesCannotBeRemoved(t *testing.T) {
 	checkNoRules(t, ns)
 }
 
-// TestCHECKOfAPodThatIsNotRedirected checks that CHECK reports rules in such a pod, except if its
-// own istio-init may have installed them. If the annotations from the runtime or the namespace
-// suffice for the decision, CHECK does not know whether the pod has istio-init.
-func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
+// TestCHECKReportsRulesOfASkippedPod checks that CHECK reports rules in a pod that is not
+// redirected, except if its own istio-init may have installed them. If the annotations from the
+// runtime or the namespace suffice for the decision, CHECK does not know whether the pod has
+// istio-init.
+func TestCHECKReportsRulesOfASkippedPod(t *testing.T) {
 	const annotations = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`
 	injectedByHand := func(env *testEnv) {
 		delete(env.source.pod.Metadata.Annotations, "sidecar.istio.io/status")

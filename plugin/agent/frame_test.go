@@ -54,9 +54,10 @@ func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 	}
 }
 
-// TestTruncatedFrames checks that the error is io.ErrUnexpectedEOF if a connection ends within a
-// frame, and io.EOF if it ends without one: such a connection only tests whether an agent listens.
-func TestTruncatedFrames(t *testing.T) {
+// TestTruncatedFramesAreUnexpectedEOF checks that the error is io.ErrUnexpectedEOF if a connection
+// ends within a frame, and io.EOF if it ends without one: such a connection only tests whether an
+// agent listens.
+func TestTruncatedFramesAreUnexpectedEOF(t *testing.T) {
 	frame := agent.AppendFrame(nil, make([]byte, 50<<10))
 	for length, want := range map[int]error{
 		0: io.EOF, 2: io.ErrUnexpectedEOF, 4: io.ErrUnexpectedEOF, 40 << 10: io.ErrUnexpectedEOF,

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestRulesOfTheNode checks that the parameters of the node's rules are the same on both sides of
-// the socket.
-func TestRulesOfTheNode(t *testing.T) {
+// TestRulesOfTheNodePassTheSocketUnchanged checks that the parameters of the node's rules are the
+// same on both sides of the socket.
+func TestRulesOfTheNodePassTheSocketUnchanged(t *testing.T) {
 	want := &agent.HostRules{
 		NetNS: "/host/proc/1/ns/net", Proc: "/host/proc", Backend: "nft", Parameters: rules.DefaultAmbientHost(),
 	}

@@ -42,7 +42,7 @@ func TestAPodIsLocated(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsNotLocated(t *testing.T) {
+func TestErrorsSayWhyAPodIsNotLocated(t *testing.T) {
 	for _, row := range []struct {
 		name, text string
 		answer     []byte

@@ -136,9 +136,9 @@ func TestBehaviorsApplyInTurn(t *testing.T) {
 	}
 }
 
-// TestBehaviorsOfConnections checks that a behavior for connections applies to a request on a
-// connection that is open already.
-func TestBehaviorsOfConnections(t *testing.T) {
+// TestBehaviorsApplyToOpenConnections checks that a behavior for connections applies to a request
+// on a connection that is open already.
+func TestBehaviorsApplyToOpenConnections(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		behavior    apiservertest.Behavior

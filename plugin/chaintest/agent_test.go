@@ -155,9 +155,9 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatFails checks ADD on a node whose agent is missing or hangs. ADD waits for the
-// agent's timeout at most once, and then has the whole budget for the API server.
-func TestAnAgentThatFails(t *testing.T) {
+// TestADDSucceedsDespiteAFailingAgent checks ADD on a node whose agent is missing or hangs. ADD
+// waits for the agent's timeout at most once, and then has the whole budget for the API server.
+func TestADDSucceedsDespiteAFailingAgent(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string

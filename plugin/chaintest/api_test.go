@@ -99,9 +99,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestAnUnreadablePod checks ADD of a pod that cannot be read, with both policies, and STATUS of
-// the node.
-func TestAnUnreadablePod(t *testing.T) {
+// TestUnreadablePodsFollowThePolicy checks ADD of a pod that cannot be read, with both policies,
+// and STATUS of the node.
+func TestUnreadablePodsFollowThePolicy(t *testing.T) {
 	t.Parallel()
 	rows := rulestest.Sample(faults, os.Getenv)
 	if repetitions(0, 1) > 0 {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestArgsInAnyForm adds a mesh pod with valid and invalid CNI_ARGS. Whatever they contain, the
-// plugin requests only pods of the test from the API server.
-func TestArgsInAnyForm(t *testing.T) {
+// TestAnyArgsRequestOnlyTheNamedPod adds a mesh pod with valid and invalid CNI_ARGS. Whatever they
+// contain, the plugin requests only pods of the test from the API server.
+func TestAnyArgsRequestOnlyTheNamedPod(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	for _, c := range []struct {

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestChain adds, checks and deletes a mesh pod in a real chain, with every version of the
-// specification, both backends and different first plugins.
-func TestChain(t *testing.T) {
+// TestPodIsAddedCheckedAndDeletedInARealChain adds, checks and deletes a mesh pod in a real chain,
+// with every version of the specification, both backends and different first plugins.
+func TestPodIsAddedCheckedAndDeletedInARealChain(t *testing.T) {
 	t.Parallel()
 	for _, c := range rulestest.Sample([]struct {
 		name string

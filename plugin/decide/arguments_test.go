@@ -121,7 +121,7 @@ func TestFlagsWithoutEffectTakeTheirOwnValue(t *testing.T) {
 	}
 }
 
-func TestArgumentsWithoutTheirValue(t *testing.T) {
+func TestArgumentsWithoutTheirValueAreFaults(t *testing.T) {
 	for args, want := range map[string]string{
 		"-p":                `argument --envoy-port of container istio-validation: "" is not allowed: want a value`,
 		"-z 2 --envoy-port": `argument --envoy-port of container istio-validation: "" is not allowed: want a value`,
@@ -138,7 +138,7 @@ func TestArgumentsWithoutTheirValue(t *testing.T) {
 	}
 }
 
-func TestBooleanArguments(t *testing.T) {
+func TestBooleanArgumentsTakePrecedenceOverVariables(t *testing.T) {
 	pod := meshPod()
 	pod.Spec.InitContainers[0].Args = []string{
 		"--redirect-dns", "--drop-invalid=false", "--dual-stack",

@@ -119,8 +119,9 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// TestAnyMixtureOfValues sets up to eight parameters of a pod, each in any place.
-func TestAnyMixtureOfValues(t *testing.T) {
+// TestAnyMixtureGivesValidParametersOrFaults sets up to eight parameters of a pod, each in any
+// place.
+func TestAnyMixtureGivesValidParametersOrFaults(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.SampledFrom([]string{
 			"*", "", "80", "80,443", "TPROXY", "REDIRECT", "true", "0", "10.0.0.0/8", "eth0",

@@ -41,8 +41,8 @@ const (
 	// and its outbound connections bypass the proxy.
 	ApplicationUncaptured NoteKind = "application-uncaptured"
 	// AnnotationIgnored: an annotation is ignored, because its value is not allowed. It is an
-	// annotation of ambient mode, whose invalid values Istio ignores too, or one that Istio does not
-	// have.
+	// annotation of ambient mode, whose invalid values Istio ignores too, or one that Istio does
+	// not have.
 	AnnotationIgnored NoteKind = "annotation-ignored"
 )
 

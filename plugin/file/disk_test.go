@@ -59,7 +59,7 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 	}
 }
 
-func TestErrorsOfAReadOnlyDirectory(t *testing.T) {
+func TestErrorsNameAReadOnlyFileSystem(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

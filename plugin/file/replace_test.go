@@ -22,8 +22,8 @@ func TestReplace(t *testing.T) {
 	testReplace(t)
 }
 
-// TestReplaceWithoutExchange covers file systems and kernels that cannot exchange files.
-func TestReplaceWithoutExchange(t *testing.T) {
+// TestReplaceWorksWithoutExchange covers file systems and kernels that cannot exchange files.
+func TestReplaceWorksWithoutExchange(t *testing.T) {
 	if filetest.Private(t) {
 		filetest.Deny(t, unix.SYS_RENAMEAT2, unix.EINVAL)
 		testReplace(t)

@@ -21,9 +21,9 @@ func refresh(t *testing.T, x *record.Index) {
 	}
 }
 
-// TestIndex checks that an index has the contents of the store as of the last refresh, and reads
-// only changed records.
-func TestIndex(t *testing.T) {
+// TestIndexReadsOnlyChangedRecords checks that an index has the contents of the store as of the
+// last refresh, and reads only changed records.
+func TestIndexReadsOnlyChangedRecords(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
 	x := s.Index()
@@ -170,7 +170,7 @@ func watchListing(t *testing.T, dir string) func() {
 	}
 }
 
-func TestIndexWithConcurrentWriters(t *testing.T) {
+func TestIndexKeepsRecordsDuringOtherChanges(t *testing.T) {
 	s := record.In(t.TempDir())
 	x := s.Index()
 	put(t, s, sample(key("b", "eth0")))

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestMisbehavior checks, in virtual time, the requests to an API server that has a behavior once
-// and then answers normally.
-func TestMisbehavior(t *testing.T) {
+// TestOnlyTemporaryErrorsAreRetried checks, in virtual time, which behavior of an API server leads
+// to another request. The server shows the behavior once, and then answers normally.
+func TestOnlyTemporaryErrorsAreRetried(t *testing.T) {
 	object := func(code int, format string, arguments ...any) apiservertest.Behavior {
 		return apiservertest.Reply(code, "application/json", fmt.Sprintf(format, arguments...))
 	}

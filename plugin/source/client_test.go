@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-func TestServerBelowAPath(t *testing.T) {
+func TestServerMayBeBelowAPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := startInMemory(t)
 		path := server.KubeconfigWith(func(cluster, _ fields) {

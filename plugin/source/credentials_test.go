@@ -20,7 +20,7 @@ func jwt(expiry time.Time) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + secret
 }
 
-func TestUser(t *testing.T) {
+func TestCredentialsOfTheKubeconfigAreUsedOrExplained(t *testing.T) {
 	dir := t.TempDir()
 	expired := jwt(time.Date(1999, 12, 31, 23, 0, 0, 0, time.UTC))
 	for _, row := range []kubeconfigCase{

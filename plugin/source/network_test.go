@@ -8,10 +8,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestNetwork makes requests over TCP in real time, to check what a network in memory cannot show.
-// The budget is short if the server never answers. On a busy machine any step may then use up the
-// budget, so only the kind of the error is checked. The budget is long if the server answers.
-func TestNetwork(t *testing.T) {
+// TestRequestsOverTCPEndWithTheirBudget makes requests over TCP in real time, to check what a
+// network in memory cannot show. The budget is short if the server never answers. On a busy machine
+// any step may then use up the budget, so only the kind of the error is checked. The budget is long
+// if the server answers.
+func TestRequestsOverTCPEndWithTheirBudget(t *testing.T) {
 	neverAccepting := apiservertest.NeverAccepting(t)
 	blocked := func(cluster, _ fields) { cluster["server"] = neverAccepting }
 	unreachable := func(cluster, _ fields) { cluster["server"] = "https://127.0.0.1:1" }

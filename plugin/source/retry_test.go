@@ -95,7 +95,7 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 	}
 }
 
-func TestConcurrentRequests(t *testing.T) {
+func TestConcurrentRequestsAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := startInMemory(t)
 		server.Next(apiservertest.Reset(), apiservertest.Unauthorized(),
