@@ -10,10 +10,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxListed is the maximum number of objects in a list. It limits the memory for small objects, of
-// which a response could contain millions. Kubernetes supports 10,000 namespaces and 110 pods per
+// maxListed is the maximum number of objects in a list, and of the objects that a watch reports. It
+// limits the memory for small objects, of which responses could contain millions. Kubernetes supports 10,000 namespaces and 110 pods per
 // node, and by default keeps 12,500 pods that have ended.
-const maxListed = 50_000
+//
+// It is a variable for tests.
+var maxListed = 50_000
 
 // maxListedBytes is the maximum size in bytes of an object in a list, which client-go also has for
 // an event of a watch. An object that etcd accepts (1.5 MiB, --max-request-bytes) may have more
@@ -23,14 +25,17 @@ const maxListedBytes = 16 << 20
 // readList sends a request for a list of pods or namespaces. It decodes one object of the response
 // at a time and converts it by [trim], so that the cached forms determine the memory. client-go
 // would decode the whole response at once: an API server ignores the limit of a request that it
-// answers from its cache, and the pods of a node may have hundreds of MiB.
-func readList(ctx context.Context, request *rest.Request, resource string) (*list, error) {
+// answers from its cache, and the pods of a node may have hundreds of MiB. listed is the number of
+// objects on earlier pages of the list.
+func readList(
+	ctx context.Context, request *rest.Request, resource string, listed int,
+) (*list, error) {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = body.Close() }()
-	l, err := decodeList(body)
+	l, err := decodeList(body, listed)
 	if err == nil && l.GroupVersionKind() != group.WithKind(kinds[resource]+"List") {
 		err = fmt.Errorf("its kind is %.100q of %.100q", l.Kind, l.APIVersion)
 	}
@@ -40,8 +45,9 @@ func readList(ctx context.Context, request *rest.Request, resource string) (*lis
 	return l, nil
 }
 
-// decodeList decodes a list, and converts its objects by [trim].
-func decodeList(r io.Reader) (*list, error) {
+// decodeList decodes a page of a list, and converts its objects by [trim]. listed is the number of
+// objects on earlier pages.
+func decodeList(r io.Reader, listed int) (*list, error) {
 	bounded := &boundedReader{r: r}
 	d := json.NewDecoder(bounded)
 	// decode decodes the next value, or returns the next token if value is nil.
@@ -66,7 +72,7 @@ func decodeList(r io.Reader) (*list, error) {
 		}
 		switch field, _ := token.(string); {
 		case field == "items":
-			l.Items, err = decodeItems(d, decode)
+			l.Items, err = decodeItems(d, decode, listed)
 		case fields[field] != nil:
 			_, err = decode(fields[field])
 		default:
@@ -79,9 +85,9 @@ func decodeList(r io.Reader) (*list, error) {
 	return l, err
 }
 
-// decodeItems decodes the array of objects, or null.
+// decodeItems decodes the array of objects, or null. listed is the number of earlier objects.
 func decodeItems(
-	d *json.Decoder, decode func(value any) (json.Token, error),
+	d *json.Decoder, decode func(value any) (json.Token, error), listed int,
 ) (items []object, err error) {
 	if token, err := decode(nil); err != nil || token == nil {
 		return nil, err
@@ -89,7 +95,7 @@ func decodeItems(
 		return nil, errors.New("its items are not an array")
 	}
 	for d.More() {
-		if len(items) == maxListed {
+		if listed+len(items) == maxListed {
 			return nil, fmt.Errorf("it has more than %d items", maxListed)
 		}
 		item := new(object)

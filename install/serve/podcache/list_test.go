@@ -45,7 +45,7 @@ func TestDecodeList(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l, err := decodeList(strings.NewReader(row.text))
+			l, err := decodeList(strings.NewReader(row.text), 0)
 			if row.err != "" {
 				if err == nil || !strings.Contains(err.Error(), row.err) {
 					t.Errorf("error %.100v, want %q", err, row.err)
@@ -65,7 +65,7 @@ func TestDecodeList(t *testing.T) {
 
 func TestLimitAppliesToEachItem(t *testing.T) {
 	item := `{"spec":"` + strings.Repeat("x", maxListedBytes/2) + `"}`
-	l, err := decodeList(strings.NewReader(`{"items":[` + item + "," + item + "," + item + `]}`))
+	l, err := decodeList(strings.NewReader(`{"items":[`+item+","+item+","+item+`]}`), 0)
 	if err != nil || len(l.Items) != 3 {
 		t.Errorf("list %v, error %v; want three items", l, err)
 	}
@@ -78,7 +78,7 @@ func TestTheLargestObjectIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := decodeList(strings.NewReader(`{"items":[` + string(item) + `]}`))
+	l, err := decodeList(strings.NewReader(`{"items":[`+string(item)+`]}`), 0)
 	if err != nil || len(l.Items) != 1 {
 		t.Errorf("list %v, error %v; want one item", l, err)
 	}

@@ -105,6 +105,13 @@ func (s *store) all() []Item {
 	return items
 }
 
+// count returns the number of objects.
+func (s *store) count() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.objects)
+}
+
 // item returns an object without its JSON.
 func (s *store) item(n name) (Item, bool) {
 	s.mu.RLock()

@@ -406,3 +406,48 @@ func TestNodeNameIsNeeded(t *testing.T) {
 		t.Errorf("New returns the error %v, want an error about the name of the node", err)
 	}
 }
+
+// TestTooManyPodsAreRefused checks that too many pods are refused however the API server sends them:
+// in the list of a watch, in the pages of a list without a watch, which follows, or one by one. The
+// last state stays in the cache. When there are fewer pods, they are cached.
+func TestTooManyPodsAreRefused(t *testing.T) {
+	const limit = 1200
+	podcache.SetMaxListed(t, limit)
+	put := func(s *apiservertest.Server, i int) {
+		s.PutPod(map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{"nodeName": "here"},
+			"metadata": map[string]any{"namespace": "default", "name": fmt.Sprint("p", i)},
+		})
+	}
+	for _, more := range []int{0, 1} { // pods that are created after the first list
+		synctest.Test(t, func(t *testing.T) {
+			env := start(t, func(s *apiservertest.Server) { // also puts the pod web
+				for i := range limit - more {
+					put(s, i)
+				}
+			})
+			if more > 0 {
+				if n := len(env.Pods()); n != limit || !env.Synced() {
+					t.Fatalf("%d pods, synced %t; want %d, synced", n, env.Synced(), limit)
+				}
+				put(env.server, limit)
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			failures := env.takeFailures()
+			if len(failures) == 0 || !strings.Contains(failures[0].Error(), "it has more than 1200 items") {
+				t.Errorf("%d more pods: failures %v, want that the list has too many items", more, failures)
+			}
+			if n := len(env.Pods()); env.Synced() != (more > 0) || n != limit*more {
+				t.Errorf("%d more pods: %d pods, synced %t; want %d pods, synced: %t", more, n, env.Synced(), limit*more,
+					more > 0)
+			}
+			env.server.DeletePod("default", "p0")
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if n := len(env.Pods()); n != limit || env.Ready(t.Context()) != nil {
+				t.Errorf("%d more pods, after a deletion: %d pods, want %d", more, n, limit)
+			}
+		})
+	}
+}

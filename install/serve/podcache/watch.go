@@ -81,6 +81,7 @@ func (c *Cache) watch(
 			c.options.WatchFailed(resource, err)
 		}
 	}
+	listed := 0 // objects on the pages of the list that have been received
 	// listMissing is set if the last watch with a list has not sent the list.
 	var listMissing atomic.Bool
 	listWatch := &cache.ListWatch{
@@ -89,11 +90,15 @@ func (c *Cache) watch(
 		) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
-			list, err := readList(ctx, request(o), resource)
+			if o.Continue == "" {
+				listed = 0
+			}
+			list, err := readList(ctx, request(o), resource, listed)
 			if err != nil {
 				record(err) // a success is recorded only when the following watch is established
 				return nil, err
 			}
+			listed += len(list.Items)
 			return list, nil
 		},
 		WatchFuncWithContext: func(
@@ -127,7 +132,11 @@ func (c *Cache) watch(
 				watchTime := time.Duration(*o.TimeoutSeconds) * time.Second
 				stopEndTimer = time.AfterFunc(watchTime+listTimeout, cancel).Stop
 			}
-			return boundedWatch{w, func() {
+			count := 0
+			if !sendsList {
+				count = s.count()
+			}
+			return boundedWatch{limitObjects(w, count), func() {
 				listTimer.Stop()
 				stopEndTimer()
 				cancel()
