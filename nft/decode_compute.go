@@ -69,24 +69,30 @@ func (d *ruleDecoder) decodeBitwise(a attributes) error {
 	return d.store(a, unix.NFTA_BITWISE_DREG, op)
 }
 
-// decodeByteorder decodes the conversion of a 4-byte number from host to network byte order.
+// decodeByteorder decodes the conversion of a 4-byte number from host to network byte order. The
+// kernel converts only complete words, and leaves the rest of the destination unchanged
+// (nft_byteorder_eval in net/netfilter/nft_byteorder.c).
 func (d *ruleDecoder) decodeByteorder(a attributes) error {
 	op := d.load(a, unix.NFTA_BYTEORDER_SREG)
-	if a.Number(unix.NFTA_BYTEORDER_LEN) < a.Number(unix.NFTA_BYTEORDER_SIZE) &&
-		a.Number(unix.NFTA_BYTEORDER_SREG) == a.Number(unix.NFTA_BYTEORDER_DREG) {
-		// nft converts single bytes, which has no effect: the kernel converts only complete words
-		// (nft_byteorder_eval in net/netfilter/nft_byteorder.c).
-		return d.store(a, unix.NFTA_BYTEORDER_DREG, op)
+	length, size := a.Number(unix.NFTA_BYTEORDER_LEN), a.Number(unix.NFTA_BYTEORDER_SIZE)
+	if length < size {
+		return nil // no complete word: nft converts single bytes in this way
 	}
-	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON ||
-		a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
-		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 ||
+	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON || length != 4 || size != 4 ||
 		op.mask != nil || op.length != 4 || op.networkOrder || !op.field.hasByteOrder() {
 		return errUnsupported
 	}
 	op.networkOrder, op.part = true, nil
 	op.data += " in network byte order"
 	return d.store(a, unix.NFTA_BYTEORDER_DREG, op)
+}
+
+// keepsBytes reports whether a byteorder expression leaves bytes of its destination unchanged that
+// its source does not determine: it has another destination, and does not write complete registers.
+func keepsBytes(a attributes) bool {
+	length, size := a.Number(unix.NFTA_BYTEORDER_LEN), a.Number(unix.NFTA_BYTEORDER_SIZE)
+	return registerIndex(a, unix.NFTA_BYTEORDER_SREG) != registerIndex(a, unix.NFTA_BYTEORDER_DREG) &&
+		(length%4 != 0 || size > 0 && length%size != 0)
 }
 
 // isNumber reports whether the only operand is a random or calculated number.

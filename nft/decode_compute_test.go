@@ -1,14 +1,18 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -105,6 +109,97 @@ func TestConversionOfTheByteOrder(t *testing.T) {
 		}))
 		if got := formatRule(r); got != want {
 			t.Errorf("%s: got %s, want %s", row.name, got, want)
+		}
+	}
+}
+
+// TestConversionToAnotherRegister checks that a conversion without a complete word has no effect,
+// and that a converted part of a register depends on its earlier content, which the condition does
+// not identify.
+func TestConversionToAnotherRegister(t *testing.T) {
+	const other = register + 1
+	four, three := []byte{0, 0, 0, 1}, []byte{0, 0, 1}
+	for _, row := range []struct {
+		length, size uint32
+		compared     []byte
+		want         string
+	}{
+		{1, 2, four, "meta mark 0x1000000 |"},
+		{3, 4, four, "meta mark 0x1000000 |"},
+		{2, 2, four, "reads(CONVERSION of meta skuid 0x00000001)? |"},
+		{3, 2, three, "reads(CONVERSION of meta skuid 0x000001)? |"},
+		{4, 2, four, "reads(CONVERSION of meta skuid 0x00000001) |"},
+		{4, 4, four, "meta skuid 1 |"},
+	} {
+		r := decodeRule(rules.Inet, nil, dumpedRule(func(e *encoder) {
+			writeNumbers(e, "meta", unix.NFTA_META_DREG, other, unix.NFTA_META_KEY,
+				unix.NFT_META_MARK)
+			e.meta(unix.NFT_META_SKUID)
+			writeNumbers(e, "byteorder", unix.NFTA_BYTEORDER_SREG, register,
+				unix.NFTA_BYTEORDER_DREG, other, unix.NFTA_BYTEORDER_OP, unix.NFT_BYTEORDER_HTON,
+				unix.NFTA_BYTEORDER_LEN, row.length, unix.NFTA_BYTEORDER_SIZE, row.size)
+			e.writeExpression("cmp", func() {
+				e.addNumber(unix.NFTA_CMP_SREG, other)
+				e.addNumber(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ)
+				e.addData(unix.NFTA_CMP_DATA, row.compared)
+			})
+		}))
+		want := strings.ReplaceAll(row.want, "CONVERSION", fmt.Sprintf(
+			"byteorder 3=%08x 4=%08x 5=%08x", unix.NFT_BYTEORDER_HTON, row.length, row.size))
+		if got := formatRule(r); got != want {
+			t.Errorf("%d bytes of words of %d bytes: got %s, want %s", row.length, row.size, got, want)
+		}
+	}
+}
+
+// TestKernelConvertsOnlyCompleteWords verifies which bytes of the destination the kernel changes.
+func TestKernelConvertsOnlyCompleteWords(t *testing.T) {
+	before, source := []byte{1, 2, 3, 4}, []byte{5, 6, 7, 8}
+	for _, row := range []struct {
+		length, size uint32
+		want         []byte
+	}{
+		{1, 2, before},
+		{3, 4, before},
+		{2, 2, []byte{6, 5, 3, 4}},
+		{3, 2, []byte{6, 5, 3, 4}},
+		{4, 4, []byte{8, 7, 6, 5}},
+	} {
+		ns := netnstest.New(t)
+		c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := c.AddTable(&nftables.Table{Name: "t", Family: nftables.TableFamilyIPv4})
+		chain := c.AddChain(&nftables.Chain{
+			Name: "c", Table: table, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter,
+		})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Immediate{Register: 1, Data: source},
+			&expr.Immediate{Register: 2, Data: before},
+			&expr.Byteorder{
+				SourceRegister: 1, DestRegister: 2, Op: expr.ByteorderHton, Len: row.length,
+				Size: row.size,
+			},
+			&expr.Cmp{Register: 2, Op: expr.CmpOpEq, Data: row.want},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		}})
+		if err := c.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		err = ns.Do(func() error {
+			conn, err := net.Dial("udp4", "127.0.0.1:9")
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_, err = conn.Write([]byte("x"))
+			return err
+		})
+		if !errors.Is(err, unix.EPERM) {
+			t.Errorf("%d bytes of words of %d bytes: a rule that drops if the destination is %x: "+
+				"the packet was sent with the error %v, want EPERM", row.length, row.size, row.want, err)
 		}
 	}
 }

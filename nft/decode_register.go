@@ -108,6 +108,7 @@ func (d *ruleDecoder) loadUnknown(name string, kind *expressionKind, a attribute
 	if name == "bitwise" {
 		op.part = d.load(a, unix.NFTA_BITWISE_SREG).part.bitwise(a)
 	}
+	op.noData = name == "byteorder" && keepsBytes(a)
 	for _, attr := range kind.sources {
 		if attr == 0 || a.Get(attr) == nil {
 			continue
