@@ -89,6 +89,7 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	class := Class{
 		Packets: s.describe(box), Witness: witness, Deviations: from.deviations, space: s, box: box,
 		entersUntracked: s.entersUntracked(), sentByKernel: s.or(s.resets, s.hasKernelSocket),
+		retranslated: s.retranslated(),
 	}
 	class.redirects = from.left.target.kind == redirectTarget ||
 		from.right.target.kind == redirectTarget

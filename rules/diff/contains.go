@@ -8,7 +8,8 @@ import (
 )
 
 // Contains reports whether a possible packet (see [Possible]) belongs to the class for at least one
-// result of the random matches. It is safe for concurrent use.
+// result of the random matches and, if earlier packets of its connection were translated, for at
+// least one destination of this translation. It is safe for concurrent use.
 func (c *Class) Contains(p rules.Packet) bool {
 	if p.Hook != c.space.hook || p.Family() != c.space.family {
 		return false
@@ -22,7 +23,11 @@ func (c *Class) Contains(p rules.Packet) bool {
 		!c.space.kernelPackets && c.space.contains(c.sentByKernel, &values) {
 		return false
 	}
-	for _, condition := range c.box.fields {
+	isRetranslated := c.space.contains(c.retranslated, &values)
+	for f, condition := range c.box.fields {
+		if isRetranslated && (field(f) == newDestination || field(f) == newPort) {
+			continue // the packet does not state the value, and the condition allows one
+		}
 		if !c.space.contains(condition, &values) {
 			return false
 		}

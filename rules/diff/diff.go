@@ -140,6 +140,9 @@ type Class struct {
 	// entersUntracked and sentByKernel contain the packets of the space that may be outside of the
 	// scope of the comparison: packets that enter untracked, and packets that the kernel sends.
 	entersUntracked, sentByKernel set
+	// retranslated contains the packets of the space whose destination is translated like the
+	// destination of earlier packets.
+	retranslated set
 }
 
 // A Condition limits one field of a packet.

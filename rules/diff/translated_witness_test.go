@@ -31,6 +31,15 @@ func TestOutcomesOfTranslatedWitnesses(t *testing.T) {
 			if c.Witness.Status&rules.StatusDNAT == 0 && !c.Witness.Reply {
 				t.Errorf("%s: the witness %s does not state the translation", name, c.Witness)
 			}
+			if !c.Contains(c.Witness) {
+				t.Errorf("%s: the class %v does not contain its witness %s", name, c.Packets, c.Witness)
+			}
+			untranslated := c.Witness
+			untranslated.Status &^= rules.StatusDNAT | rules.StatusSNAT
+			if c.Contains(untranslated) {
+				t.Errorf("%s: the class %v contains %s, whose connection is not translated", name,
+					c.Packets, untranslated)
+			}
 			if !diff.Possible(c.Witness) {
 				t.Errorf("%s: the witness %s of %v is not possible", name, c.Witness, c.Packets)
 			}
