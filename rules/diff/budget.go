@@ -87,6 +87,13 @@ func newMeter(b Budget) *meter {
 	return m
 }
 
+// divideTime divides the time that is left by a number.
+func (m *meter) divideTime(by int64) {
+	if left := int64(m.budget.Time) - m.budget.spent.Load(); m.budget.Time > 0 && left > 0 {
+		m.budget.Time -= time.Duration(left - left/by)
+	}
+}
+
 // step counts a step, an operation of constant cost.
 func (m *meter) step() {
 	if m.stepsLeft--; m.stepsLeft <= 0 {

@@ -17,8 +17,11 @@ import (
 func Decide(left, right Side, o Options) Result {
 	d := newDecision(left, right, o)
 	d.comparesStates = true
-	hasSameRules := false
+	areIdentical, hasSameRules := false, false
 	d.result.Exhausted = runLimited(func() {
+		if areIdentical = d.identicalSides(); areIdentical {
+			d.meter.divideTime(identicalDivisor)
+		}
 		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right, d.meter)
 		// Each round assumes that the states in shared, except the ones known to differ, are equal
 		// on both sides. Differences are valid under this assumption. If a round finds no
@@ -31,8 +34,12 @@ func Decide(left, right Side, o Options) Result {
 			}
 			d.shared.addDependentStates(d.sides.Left, d.sides.Right)
 		}
-		hasSameRules = len(d.spaces) == 0 && len(d.undecided) > 0 && d.sameRules()
+		hasSameRules = len(d.spaces) == 0 && len(d.undecided) > 0 && (areIdentical || d.sameRules())
 	})
+	wasEvaluated := d.result.Exhausted == ""
+	if areIdentical && !wasEvaluated && len(d.spaces) == 0 {
+		hasSameRules, d.result.Exhausted = true, ""
+	}
 	if !hasSameRules {
 		d.result.Undecided, d.result.MoreUndecided = d.undecided, d.moreUndecided
 	}
@@ -42,7 +49,7 @@ func Decide(left, right Side, o Options) Result {
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
 	}
 	families := d.options.Families
-	if d.result.Exhausted == "" && !d.moreUndecided {
+	if wasEvaluated && d.result.Exhausted == "" && !d.moreUndecided {
 		// Where packets are undecided, their further path is unknown, even if it is the same on
 		// both sides.
 		isUndecided := func(right bool) bool {
@@ -61,6 +68,10 @@ func Decide(left, right Side, o Options) Result {
 	}
 	return d.result
 }
+
+// identicalDivisor is the part of the time that remains for the evaluation of identical sides. The
+// evaluation does not change the verdict, but finds the chains that no packet reaches.
+const identicalDivisor = 10
 
 // either reports whether a condition is true for the ruleset of at least one side.
 func (d *decision) either(condition func(*rules.Ruleset) bool) bool {

@@ -77,7 +77,8 @@ type Result struct {
 	// Unreachable lists the user-defined chains of each side that no packet reaches, including
 	// chains without a jump to them. It is empty for a side with undecided packets, even if the
 	// unsupported rules are the same on both sides. It is empty for both sides if the budget was
-	// exhausted, or if there are more than MaxUndecided reasons.
+	// exhausted, if there are more than MaxUndecided reasons, or if both rulesets are identical and
+	// their evaluation would take long.
 	Unreachable Pair[[]rules.ChainRef]
 	// OtherHooks lists the base chains of each side at hooks other than prerouting and output that
 	// have rules or drop packets. Their effect is not compared, except at postrouting on packets

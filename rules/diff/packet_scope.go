@@ -103,11 +103,7 @@ func sendsResets(rs *rules.Ruleset) bool {
 		reject, ok := a.(rules.Reject)
 		return ok && reject.With == "tcp reset"
 	}
-	mayReset := func(m rules.Match) bool {
-		u, ok := m.(rules.Unknown)
-		return ok && u.Effect == rules.AnyEffect
-	}
-	return rs.HasAction(resets) || hasMatch(rs, mayReset)
+	return rs.HasAction(resets) || hasMatch(rs, mayHaveAnyEffect)
 }
 
 // redirects reports whether a rule of the ruleset redirects.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 
@@ -132,19 +133,29 @@ func (w *ruleWriter) alternatives(m rules.MatchTuple) string {
 	})
 }
 
-// chains returns the digests of the chains with an effect that packets of the families may reach
-// from base chains at the included hooks, and a text of the order of these base chains. isComplete
-// is false if chains with equal digests may differ, because a position is unknown or isUnread is
-// true for a match.
-func (w *ruleWriter) chains(
+// reachable returns the result of chains for the chains that packets may reach from base chains at
+// the included hooks.
+func (w *ruleWriter) reachable(
 	rs *rules.Ruleset, families []rules.Family, isIncluded func(rules.Hook) bool,
 	isUnread func(rules.Match) bool,
 ) (digests []string, order string, isComplete bool) {
+	return w.chains(rs, reachableChains(rs, isIncluded), families, isIncluded, isUnread)
+}
+
+// chains returns the digests of the listed chains with an effect whose tables apply to one of the
+// families, and a text of the order of the base chains at the included hooks. isComplete is false
+// if chains with equal digests may differ, because a position is unknown or isUnread is true for a
+// match.
+func (w *ruleWriter) chains(
+	rs *rules.Ruleset, list iter.Seq2[*rules.Table, *rules.Chain], families []rules.Family,
+	isIncluded func(rules.Hook) bool, isUnread func(rules.Match) bool,
+) (digests []string, order string, isComplete bool) {
 	isComplete, isUnread = true, inTuples(isUnread)
-	for t, c := range reachableChains(rs, isIncluded) {
+	for t, c := range list {
 		if !appliesToAny(t, families) || c.Base != nil && !c.HasEffect() {
 			continue
 		}
+		w.meter.alloc(textEntrySize)
 		digests = append(digests, w.chain(t, c))
 		isComplete = isComplete && isKnown(c) && !chainHasMatch(c, isUnread)
 	}

@@ -21,21 +21,112 @@ func (d *decision) sameRules() bool {
 	}
 	left, ok := d.rulesText(d.sides.Left)
 	right, rightOK := d.rulesText(d.sides.Right)
-	return ok && rightOK && left == right && (!d.left.RoutingKnown || !d.right.RoutingKnown ||
-		len(compareRouting(d.left.Ruleset.Routing, d.right.Ruleset.Routing)) == 0)
+	return ok && rightOK && left == right && d.sameRouting()
+}
+
+// sameRouting reports whether the routing of both sides is equal, or unknown for one side.
+func (d *decision) sameRouting() bool {
+	return !d.left.RoutingKnown || !d.right.RoutingKnown ||
+		len(compareRouting(d.left.Ruleset.Routing, d.right.Ruleset.Routing)) == 0
 }
 
 // rulesText returns a text of all rules that packets of the compared families may meet. ok is false
 // if the text does not identify the rules.
 func (d *decision) rulesText(rs *rules.Ruleset) (text string, ok bool) {
-	everyHook := func(rules.Hook) bool { return true }
-	chains, order, ok := newRuleWriter(d.meter).chains(rs, d.options.Families, everyHook,
+	chains, order, ok := newRuleWriter(d.meter).reachable(rs, d.options.Families, everyHook,
 		readsExternalObject)
+	return joinRules(rs, chains, order, d.options.Families), ok
+}
+
+// joinRules returns a text of the results of [ruleWriter.chains], and of the existence of NAT
+// chains.
+func joinRules(
+	rs *rules.Ruleset, chains []string, order string, families []rules.Family,
+) string {
 	slices.Sort(chains)
-	for _, f := range d.options.Families {
+	for _, f := range families {
 		chains = append(chains, fmt.Sprint(f, " NAT ", hasNATChain(rs, f)))
 	}
-	return strings.Join(append(chains, order), "\n"), ok
+	return strings.Join(append(chains, order), "\n")
+}
+
+func everyHook(rules.Hook) bool { return true }
+
+// identicalSides reports whether the rulesets of both sides are equal, so that they treat every
+// packet alike: the outcome of a packet is a function of the rules, the packet, random numbers, and
+// states that earlier packets have left. Decide assumes that these states are equal at first, and
+// equal rules change them in the same way.
+//
+// This requires more than sameRules, because no evaluation confirms it. All chains are equal, also
+// chains that no packet reaches, because a rule in such a chain can enable conntrack
+// (NATNeedsConntrack). The order of base chains and conntrack is known. Nothing on which a rule
+// depends was omitted when the rules were read, such as the seed of a hash. The kernel accepts all
+// jumps. A set that rules change counts as a state, unless an unsupported action, such as a queue
+// to a program, may change it.
+func (d *decision) identicalSides() bool {
+	left, ok := d.rulesetText(d.sides.Left)
+	if !ok || !d.sameRouting() {
+		return false
+	}
+	right, ok := d.rulesetText(d.sides.Right)
+	return ok && left == right
+}
+
+// rulesetText returns a text of all chains of a ruleset. ok is false if the text does not identify
+// the effect of the rules.
+func (d *decision) rulesetText(rs *rules.Ruleset) (text string, ok bool) {
+	isUnread := lacksData
+	if hasMatch(rs, mayHaveAnyEffect) {
+		isUnread = readsExternalObject
+	}
+	chains, order, ok := newRuleWriter(d.meter).chains(rs, rs.AllChains(), bothFamilies, everyHook,
+		isUnread)
+	for i := range rs.Tables {
+		ok = ok && acceptsJumps(&rs.Tables[i])
+	}
+	return joinRules(rs, chains, order, bothFamilies), ok
+}
+
+// mayHaveAnyEffect reports whether a match is an unsupported expression that may have any effect.
+func mayHaveAnyEffect(m rules.Match) bool {
+	u, ok := m.(rules.Unknown)
+	return ok && u.Effect == rules.AnyEffect
+}
+
+// acceptsJumps reports whether all jumps of a table lead to its chains, and no jumps form a cycle.
+// The kernel rejects other tables.
+func acceptsJumps(t *rules.Table) bool {
+	byName := make(map[string]*rules.Chain, len(t.Chains))
+	for i := range t.Chains {
+		byName[t.Chains[i].Name] = &t.Chains[i]
+	}
+	const isVisited, isAccepted = 1, 2
+	progress := map[*rules.Chain]int{}
+	var visit func(c *rules.Chain) bool
+	visit = func(c *rules.Chain) bool {
+		if c == nil || progress[c] == isVisited {
+			return false
+		}
+		if progress[c] == isAccepted {
+			return true
+		}
+		progress[c] = isVisited
+		isRejected := func(a rules.Action) bool {
+			jump, ok := a.(rules.Jump)
+			return ok && !visit(byName[jump.Chain])
+		}
+		if c.HasAction(isRejected) {
+			return false
+		}
+		progress[c] = isAccepted
+		return true
+	}
+	for i := range t.Chains {
+		if !visit(&t.Chains[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // readsExternalObject reports whether a match depends on something that was not read, such as the

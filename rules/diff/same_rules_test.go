@@ -143,3 +143,89 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 		t.Errorf("rules of a family that is not compared: verdict %s, want %s", got, diff.Equivalent)
 	}
 }
+
+// TestIdenticalRulesetsNeedNoEvaluation compares rulesets with a budget that is too small for their
+// evaluation. They are equivalent if everything that determines their effect is equal and known.
+func TestIdenticalRulesetsNeedNoEvaluation(t *testing.T) {
+	jump := func(name string) rules.Rule { return when(rules.Jump{Chain: name}, tcp) }
+	condition := func(data string) rules.Ruleset {
+		return ruleset(mangleIn(when(rules.Drop,
+			rules.Unknown{Text: "jhash", Effect: rules.Reads, Data: data})))
+	}
+	queue := when(rules.Unknown{Text: "queue to 1"}, tcp)
+	list := rules.MatchListed{List: "@l", Parts: "ip saddr"}
+	order := func(order int) rules.Ruleset {
+		c := base(rules.Filter, rules.Prerouting, rules.ConntrackPriority, when(rules.Drop, tcp))
+		c.Base.Order = order
+		return ruleset(c)
+	}
+	drops := ruleset(mangleIn(when(rules.Drop, tcp)))
+	withUnreachable := func(list ...rules.Rule) rules.Ruleset {
+		return ruleset(mangleIn(when(rules.Drop, tcp)), chain("unreachable", list...))
+	}
+	reads := func(state rules.State) rules.Rule {
+		return when(rules.Accept, rules.MatchState{States: rules.States(state)})
+	}
+	routed := drops
+	routed.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Table: 133}}
+	for _, tc := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+	}{
+		{"equal rules", drops, ruleset(mangleIn(when(rules.Drop, tcp))), diff.Equivalent},
+		{"other rules", drops, ruleset(mangleIn(when(rules.Accept, tcp))), diff.Undecidable},
+		{"another policy route", drops, routed, diff.Different},
+		{"an unsupported condition", condition("seed 1"), condition("seed 1"), diff.Equivalent},
+		{"another seed", condition("seed 1"), condition("seed 2"), diff.Undecidable},
+		{"unread data", condition(rules.NoData), condition(rules.NoData), diff.Undecidable},
+		{
+			"an unsupported action", ruleset(mangleIn(queue)), ruleset(mangleIn(queue)),
+			diff.Equivalent,
+		},
+		{
+			"a list", ruleset(mangleIn(when(rules.Drop, list))),
+			ruleset(mangleIn(when(rules.Drop, list))), diff.Equivalent,
+		},
+		{
+			"a list that an unsupported action may change",
+			ruleset(mangleIn(queue, when(rules.Drop, list))),
+			ruleset(mangleIn(queue, when(rules.Drop, list))), diff.Undecidable,
+		},
+		{"a chain before conntrack", order(-1), order(-1), diff.Equivalent},
+		{"a chain before or after conntrack", order(0), order(0), diff.Undecidable},
+		{
+			"an unreachable chain", withUnreachable(reads(rules.New)),
+			withUnreachable(reads(rules.New)), diff.Equivalent,
+		},
+		{
+			"an unreachable chain that enables conntrack", withUnreachable(reads(rules.New)),
+			withUnreachable(), diff.Undecidable,
+		},
+		{
+			"a jump to a missing chain", ruleset(mangleIn(jump("c"))), ruleset(mangleIn(jump("c"))),
+			diff.Undecidable,
+		},
+		{
+			"a cycle of jumps", ruleset(mangleIn(jump("c")), chain("c", jump("c"))),
+			ruleset(mangleIn(jump("c")), chain("c", jump("c"))), diff.Undecidable,
+		},
+		{
+			"two jumps to a chain",
+			ruleset(mangleIn(jump("c"), jump("d")), chain("c", jump("d")), chain("d", queue)),
+			ruleset(mangleIn(jump("c"), jump("d")), chain("c", jump("d")), chain("d", queue)),
+			diff.Equivalent,
+		},
+	} {
+		r := diff.Decide(diff.Side{Ruleset: tc.left, RoutingKnown: true},
+			diff.Side{Ruleset: tc.right, RoutingKnown: true},
+			diff.Options{Budget: diff.Budget{Memory: 32 << 10}})
+		if got := r.StrictVerdict(); got != tc.want {
+			t.Errorf("%s: verdict %s, want %s", tc.name, got, tc.want)
+		}
+		if equivalent := tc.want == diff.Equivalent; equivalent != (r.Exhausted == "") {
+			t.Errorf("%s: exhausted %q, want a limit only if it is not equivalent", tc.name,
+				r.Exhausted)
+		}
+	}
+}

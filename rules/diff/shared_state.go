@@ -102,8 +102,8 @@ func (shared sharedState) addFound() bool {
 // at a hook that is evaluated depends on the mark of a connection.
 func (shared sharedState) compareOtherHooks(left, right *rules.Ruleset, m *meter) {
 	w := newRuleWriter(m)
-	l, lOrder, lComplete := w.chains(left, bothFamilies, isOtherHook, lacksData)
-	r, rOrder, rComplete := w.chains(right, bothFamilies, isOtherHook, lacksData)
+	l, lOrder, lComplete := w.reachable(left, bothFamilies, isOtherHook, lacksData)
+	r, rOrder, rComplete := w.reachable(right, bothFamilies, isOtherHook, lacksData)
 	if !lComplete || !rComplete || !slices.Equal(l, r) || lOrder != rOrder {
 		addOtherStates(shared.found, left, right)
 	}
