@@ -852,6 +852,18 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			},
 		},
 		{
+			"a filter of tc for packets to the proxy",
+			Facts{Programs: bpf.Listing{Filters: []bpf.Filter{{
+				Hook: bpf.TCEgress, Interface: "lo", Parent: "ffff:fff3", Kind: "u32",
+			}}}},
+			Finding{
+				Topic: "programs", Severity: Warning,
+				Summary: "a filter of tc of kind u32 runs at tc_egress of interface lo: it can drop, change or redirect packets " +
+					"that the rules have redirected to the proxy",
+				Next: "tc filter show dev lo parent ffff:fff3 in the namespace prints its details",
+			},
+		},
+		{
 			"unread programs",
 			Facts{Programs: bpf.Listing{Unread: []string{"a", "b"}}},
 			Finding{

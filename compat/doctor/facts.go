@@ -36,8 +36,10 @@ type Facts struct {
 	Interfaces  []Interface
 	PolicyRules []route.Rule
 	// Routes are the routes of all tables except main, local and default.
-	Routes        []route.Route
-	InterfacesErr error // of Interfaces, PolicyRules and Routes
+	Routes []route.Route
+	// Lookups are answers of the kernel about the routes of packets.
+	Lookups       RouteLookups
+	InterfacesErr error // of Interfaces, PolicyRules, Routes and Lookups
 	// Interrupted contains the kinds of objects whose lists may be incomplete, because other
 	// processes changed them during each attempt to read them: interfaces, addresses, policy rules
 	// or routes.

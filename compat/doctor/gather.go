@@ -92,9 +92,10 @@ func readSettings() (map[string]string, error) {
 	found := map[string]string{}
 	for _, pattern := range []string{
 		"ipv4/conf/*/src_valid_mark", "ipv4/ip_local_port_range", "ipv4/ip_local_reserved_ports",
-		"ipv6/conf/*/disable_ipv6",
+		"ipv4/tcp_fwmark_accept", "ipv6/conf/*/disable_ipv6",
 		"netfilter/nf_conntrack_tcp_loose", "netfilter/nf_conntrack_count",
-		"netfilter/nf_conntrack_max",
+		"netfilter/nf_conntrack_max", "netfilter/nf_conntrack_tcp_timeout_syn_sent",
+		"netfilter/nf_conntrack_tcp_timeout_established", "netfilter/nf_conntrack_udp_timeout",
 	} {
 		files, err := filepath.Glob(filepath.Join(sysctlDir, pattern))
 		if err != nil {
@@ -130,8 +131,9 @@ func (f *Facts) readNetwork() error {
 	f.PolicyRules, ruleErr = listObjects(f, "policy rules", func() ([]route.Rule, error) {
 		return route.Rules(nil)
 	})
+	device := func(index int) string { return linkName(index, links) }
 	f.Routes, routeErr = listObjects(f, "routes", func() ([]route.Route, error) {
-		return route.Routes(nil, func(index int) string { return linkName(index, links) })
+		return route.Routes(nil, device)
 	})
 	for _, l := range links {
 		a := l.Attrs()
@@ -139,7 +141,7 @@ func (f *Facts) readNetwork() error {
 			Name: a.Name, Up: a.Flags&net.FlagUp != 0, Addrs: addrs[a.Index],
 		})
 	}
-	return errors.Join(err, addrErr, ruleErr, routeErr)
+	return errors.Join(err, addrErr, ruleErr, routeErr, f.readLookups(device))
 }
 
 // maxDumps is the maximum number of attempts to list objects while other processes change them.

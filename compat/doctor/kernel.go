@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -126,9 +127,14 @@ func (d *diagnosis) checkInterfaces() {
 				"lo is down: redirected outbound connections use lo and fail",
 				"ip link set lo up")
 		}
-		for _, a := range i.Addrs {
-			hasAddress = hasAddress || i.Name != lo && a.IsGlobalUnicast()
+		hasOwn := slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool {
+			return i.Name != lo && a.IsGlobalUnicast() && a != rules.PassthroughIPv6()
+		})
+		if hasOwn && !i.Up {
+			d.add("interfaces", Problem, i.Name+" has an address of the pod, but is down: connections"+
+				" by this interface fail", "ip link set "+i.Name+" up, and add its routes again")
 		}
+		hasAddress = hasAddress || hasOwn
 	}
 	if !hasAddress && len(d.Interrupted) == 0 {
 		d.add("interfaces", Warning, "no interface except lo has an address: this is not the"+
@@ -136,10 +142,13 @@ func (d *diagnosis) checkInterfaces() {
 	}
 }
 
+// loIPv6Setting is the sysctl that disables IPv6 for lo.
+const loIPv6Setting = "net.ipv6.conf.lo.disable_ipv6"
+
 // checkIPv6 reports that IPv6 is missing or disabled if the parameters capture it, and an IPv6
 // address of the pod if they do not.
 func (d *diagnosis) checkIPv6() {
-	disabled, exists := d.Settings["net.ipv6.conf.lo.disable_ipv6"]
+	disabled, exists := d.Settings[loIPv6Setting]
 	needed := "::6, the proxy's source address for connections to the application,"
 	omit, capture := "omit --dual-stack, or specify only the pod's IPv4 address", "--dual-stack"
 	if d.ambient != nil {
@@ -157,6 +166,7 @@ func (d *diagnosis) checkIPv6() {
 	}
 	switch {
 	case d.redirect.IPv6:
+		d.checkDisabledIPv6()
 		return
 	case d.IPv6Bypass != "":
 		d.add("interfaces", Problem, "IPv6 is not captured: "+d.IPv6Bypass, "create the pod again")
@@ -174,6 +184,23 @@ func (d *diagnosis) checkIPv6() {
 						" IPv6 traffic bypasses the proxy", i.Name, a), capture+" captures IPv6")
 				return
 			}
+		}
+	}
+}
+
+// checkDisabledIPv6 reports an interface of the pod for which IPv6 is disabled. The kernel then has
+// removed its IPv6 addresses.
+func (d *diagnosis) checkDisabledIPv6() {
+	if len(d.podAddresses(rules.IPv6)) > 0 {
+		return // another interface is the pod's interface for IPv6
+	}
+	for _, i := range d.Interfaces {
+		setting := "net.ipv6.conf." + i.Name + ".disable_ipv6"
+		if value := d.Settings[setting]; i.Name != lo && len(i.Addrs) > 0 && value != "" && value != "0" {
+			d.add("settings", Problem,
+				fmt.Sprintf("these parameters capture IPv6, but IPv6 is disabled for %s, and no interface has an IPv6"+
+					" address of the pod: IPv6 connections fail", i.Name),
+				"sysctl -w "+setting+"=0, and add the address and routes again")
 		}
 	}
 }

@@ -45,12 +45,24 @@ func programEffects() map[bpf.Hook]programEffect {
 	}
 }
 
+// effectAt returns the effect of the programs of a hook at an object, such as "interface eth0".
+// Redirected packets reach the proxy over lo, after Sluice's rules have seen them.
+func effectAt(hook bpf.Hook, object string) programEffect {
+	switch hook {
+	case bpf.TCEgress, bpf.TCXEgress:
+		if object == "interface "+lo {
+			return programEffect{Warning, "it can drop, change or redirect packets that the rules have" +
+				" redirected to the proxy"}
+		}
+	}
+	return programEffects()[hook]
+}
+
 // checkPrograms reports the eBPF programs outside netfilter.
 func (d *diagnosis) checkPrograms() {
-	effects := programEffects()
 	for i := range d.Programs.Programs {
 		p := &d.Programs.Programs[i]
-		effect := effects[p.Hook]
+		effect := effectAt(p.Hook, p.At)
 		if p.SocketMap != "" {
 			effect = programEffect{Warning, fmt.Sprintf("it uses the socket map %q: data between"+
 				" sockets in the map bypasses the network stack and all rules", p.SocketMap)}
@@ -60,7 +72,7 @@ func (d *diagnosis) checkPrograms() {
 			fmt.Sprintf("bpftool prog show id %d on the node prints its details", p.ID))
 	}
 	for _, f := range d.Programs.Filters {
-		effect := effects[f.Hook]
+		effect := effectAt(f.Hook, "interface "+f.Interface)
 		d.add("programs", effect.severity, fmt.Sprintf(
 			"a filter of tc of kind %s runs at %s of interface %s: %s", f.Kind, f.Hook, f.Interface,
 			effect.text),

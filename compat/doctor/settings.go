@@ -49,11 +49,23 @@ func (d *diagnosis) checkSourceMark() {
 	}
 }
 
+// checkMarkOfAnswers checks net.ipv4.tcp_fwmark_accept, which applies to both families. If it is 1,
+// an accepted connection takes the mark of its first packet. TPROXY's mark then routes the proxy's
+// answers to lo.
+func (d *diagnosis) checkMarkOfAnswers() {
+	const name = "net.ipv4.tcp_fwmark_accept"
+	if value := d.Settings[name]; d.usesTProxy() && value != "" && value != "0" {
+		d.add("settings", Problem,
+			"tcp_fwmark_accept is "+value+": connections that the proxy accepts take TPROXY's mark, which routes"+
+				" the proxy's answers to lo instead of the peer", "sysctl -w "+name+"=0")
+	}
+}
+
 // nearlyFull is the usage ratio of the conntrack table that causes a warning.
 const nearlyFull = 0.9
 
-// checkConntrack reports settings of conntrack that let connections bypass the proxy, and a full or
-// nearly full conntrack table.
+// checkConntrack reports settings of conntrack that let connections bypass the proxy or fail, and a
+// full or nearly full conntrack table.
 func (d *diagnosis) checkConntrack() {
 	const prefix = "net.netfilter.nf_conntrack_"
 	// If tcp_loose is 1, a packet without an entry starts a connection and is redirected to the
@@ -63,6 +75,17 @@ func (d *diagnosis) checkConntrack() {
 			"nf_conntrack_tcp_loose is 0: after conntrack discards the entry of a captured"+
 				" connection, its packets are invalid and bypass the proxy",
 			"sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
+	}
+	for _, timeout := range []struct{ name, protocol string }{
+		{"tcp_timeout_syn_sent", "TCP"}, {"tcp_timeout_established", "TCP"}, {"udp_timeout", "UDP"},
+	} {
+		isUsed := timeout.protocol == "TCP" || d.redirect.DNS.Capture
+		if seconds, ok := d.sysctlNumber(prefix + timeout.name); ok && seconds == 0 && isUsed {
+			d.add("settings", Problem,
+				fmt.Sprintf("nf_conntrack_%s is 0: conntrack discards entries at once, so that answers of captured %s"+
+					" connections are not translated and get lost", timeout.name, timeout.protocol),
+				"set "+prefix+timeout.name+" to the value of the node")
+		}
 	}
 	count, countOK := d.sysctlNumber(prefix + "count")
 	limit, limitOK := d.sysctlNumber(prefix + "max")

@@ -125,6 +125,13 @@ func decodeRoute(body []byte) (foundRoute, error) {
 	return r, nil
 }
 
+// decodeAnswer decodes the body of an answer to a request for the route of packets.
+func decodeAnswer(body []byte) (foundRoute, error) {
+	r, err := decodeRoute(body)
+	r.source = netip.Prefix{} // of the packets, not a selector of the route
+	return r, err
+}
+
 // joinEncaps combines the types of encapsulation of two next hops of a route. A decapsulation
 // (seg6local) takes precedence.
 func joinEncaps(a, b uint16) uint16 {

@@ -133,7 +133,7 @@ func TestUndeliveredLoopback(t *testing.T) {
 				"-6 route del local ::1 table local",
 				"-6 route add local ::1 encap seg6 mode encap segs fd02::1 dev lo table local",
 			},
-			"ip -6 route local ::1/128 encap seg6 dev lo table 255 metric 1024", false,
+			"ip -6 route local ::1/128 encap seg6 dev lo table 255 src ::1 metric 1024", false,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -22,6 +22,7 @@ type foundRule struct {
 	// table in the syntax of the ip command.
 	hasOthers          bool
 	selectors, effects string
+	selected           selection
 }
 
 // isOwned reports whether this package owns the rule.
@@ -108,6 +109,7 @@ func decodeRule(body []byte) (foundRule, error) {
 	}
 	if r.hasOthers {
 		r.selectors, r.effects = ruleSelectors(body), ruleEffects(body)
+		r.selected = decodeSelection(body)
 	}
 	r.isPlain = !r.hasOthers && r.policy.Mark != 0 && r.mask != 0 &&
 		r.policy.Table != unix.RT_TABLE_UNSPEC

@@ -48,7 +48,7 @@ func (c conn) undelivered(a netip.Addr) (descriptions []Description, err error) 
 	var routes []foundRoute
 	isSelective := false
 	err = c.exchange(routeRequest(a), func(m nlmsg.Message) error {
-		found, err := decodeRoute(m.Body)
+		found, err := decodeAnswer(m.Body)
 		if m.Type != unix.RTM_NEWROUTE || err != nil || found.endsHere() {
 			return err
 		}

@@ -89,13 +89,24 @@ func routesRequest(f rules.Family, table uint32) []byte {
 
 // routeRequest returns the request for the route of packets to an address.
 func routeRequest(a netip.Addr) []byte {
-	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
-	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{
-		Family: uint8(addressFamily(rules.FamilyOf(a))), Dst_len: uint8(a.BitLen()),
-		Flags: unix.RTM_F_LOOKUP_TABLE,
-	}})
-	request.AddData(nl.NewRtAttr(unix.RTA_DST, a.AsSlice()))
+	request, _ := newRouteRequest(a)
 	return request.Serialize()
+}
+
+// newRouteRequest is like routeRequest. It returns the request and its message for additions.
+func newRouteRequest(a netip.Addr) (*nl.NetlinkRequest, *nl.RtMsg) {
+	message := &nl.RtMsg{RtMsg: unix.RtMsg{
+		Family: uint8(addressFamily(rules.FamilyOf(a))), Dst_len: uint8(a.BitLen()),
+	}}
+	if a.Is4() {
+		// With strict checking the kernel rejects the flag for IPv6, where it has no effect
+		// (inet6_rtm_valid_getroute_req in net/ipv6/route.c).
+		message.Flags = unix.RTM_F_LOOKUP_TABLE
+	}
+	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
+	request.AddData(message)
+	request.AddData(nl.NewRtAttr(unix.RTA_DST, a.AsSlice()))
+	return request, message
 }
 
 // FamilyOf returns the family for AF_INET and AF_INET6, and [rules.Inet] for other numbers.

@@ -1,0 +1,240 @@
+package doctor
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// redirectedPod returns the network of a pod with a proxy, an application and the rules of the mode.
+func redirectedPod(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Ruleset) {
+	t.Helper()
+	network, err := testbed.New(testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = network.Close() })
+	proxy := testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true}
+	if mode == rules.ModeTProxy {
+		proxy = testbed.ProxyOptions{Owner: testbed.TProxyOwner, Forward: true, Transparent: true}
+	}
+	if err := network.StartProxy(proxy); err != nil {
+		t.Fatal(err)
+	}
+	if err := network.StartApplication(testbed.ApplicationOwner); err != nil {
+		t.Fatal(err)
+	}
+	backend, err := compat.Choose(compat.BackendNFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	desired := rules.MustCompile(typical(mode))
+	if _, err := backend.Apply(network.Pod, desired, compat.Snapshot{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := network.WaitForRouting(desired.Routing); err != nil {
+		t.Fatal(err)
+	}
+	return network, desired
+}
+
+// interferences returns the warnings and problems about a pod. It omits programs, because programs
+// at the cgroup root belong to the test machine.
+func interferences(network *testbed.Network, desired rules.Ruleset, mode rules.Mode) string {
+	var found []string
+	for _, f := range Diagnose(Gather(network.Pod, desired, diff.DefaultBudget), typical(mode)) {
+		if f.Topic != "programs" && (f.Severity == Warning || f.Severity == Problem) {
+			found = append(found, string(f.Severity)+" "+f.Topic+": "+f.Summary)
+		}
+	}
+	return strings.Join(found, "\n")
+}
+
+// TestBrokenConnectionsAreExplained breaks connections of a redirected pod with routes, policy rules,
+// interfaces and sysctls. A call that was answered gets no answer from another server any more, and
+// the diagnosis names the cause.
+func TestBrokenConnectionsAreExplained(t *testing.T) {
+	const redirect, tproxy = rules.ModeRedirect, rules.ModeTProxy
+	outbound := testbed.Call{Owner: testbed.ApplicationOwner, Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")}
+	outbound6, dns, inbound, inbound6 := outbound, outbound, outbound, outbound
+	outbound6.To = netip.MustParseAddrPort("[fd00:9::9]:80")
+	dns.Network, dns.To = "udp", netip.MustParseAddrPort("10.9.9.9:53")
+	inbound.From, inbound.To = testbed.FromNeighbor, netip.AddrPortFrom(testbed.PodIP4, 8080)
+	inbound6.From, inbound6.To = testbed.FromNeighbor, netip.AddrPortFrom(testbed.PodIP6, 8080)
+	for _, row := range []struct {
+		name, script string
+		mode         rules.Mode
+		broken       testbed.Call
+		want         string
+	}{
+		{
+			"no default route", "ip route del default", redirect, outbound,
+			"warning routing: there is no IPv4 route to other hosts, such as 198.51.100.1: connections fail (network is unreachable)",
+		},
+		{
+			"no default route of IPv6", "ip -6 route del default", redirect, outbound6,
+			"warning routing: there is no IPv6 route to other hosts, such as 2001:db8::1:",
+		},
+		{
+			"a route of type blackhole", "ip route add blackhole 10.9.9.0/24", redirect, outbound,
+			"warning routing: the kernel drops packets of uid 65533 to 10.9.9.1 before the rules see them (invalid argument); such packets match: ip -4 route blackhole 10.9.9.0/24 table 254",
+		},
+		{
+			"a route of type throw", "ip route add throw 10.9.9.0/24", redirect, outbound,
+			"such packets match: ip -4 route throw 10.9.9.0/24 table 254",
+		},
+		{
+			"a route of type unreachable", "ip -6 route add unreachable fd00:9::/64", tproxy, outbound6,
+			"such packets match: ip -6 route unreachable fd00:9::/64 dev lo table 254 metric 1024",
+		},
+		{
+			"a blackhole in a table for the source", "ip route add blackhole default table 77; ip rule add from 10.244.1.0/24 lookup 77", redirect, inbound,
+			"warning routing: the kernel drops packets of uid 65533 from 10.244.1.5 to 198.51.100.1 before the rules see them (invalid argument); such packets match: ip -4 route blackhole default table 77",
+		},
+		{
+			"a blackhole in a table for all packets", "ip route add blackhole default table 77; ip rule add lookup 77", redirect, outbound,
+			"problem routing: the kernel drops packets to other hosts, such as packets of uid 65533 to 198.51.100.1, before the rules see them (invalid argument): ip -4 route blackhole default table 77",
+		},
+		{
+			"a policy rule for a destination", "ip rule add to 10.9.9.9 blackhole", redirect, outbound,
+			"such packets match: ip -4 rule priority 32765 to 10.9.9.9/32 blackhole",
+		},
+		{
+			"a policy rule for a user", "ip rule add uidrange 1000-1000 unreachable", redirect, outbound,
+			"the kernel drops packets of uid 1000 to 198.51.100.1 before the rules see them (network is unreachable)",
+		},
+		{
+			"a policy rule for a port", "ip -6 rule add ipproto tcp dport 80 prohibit", redirect, outbound6,
+			"the kernel drops tcp packets of uid 65533 to [2001:db8::1]:80 before",
+		},
+		{
+			"no local route to the pod", "ip route del local 10.244.1.5 table local", redirect, inbound,
+			"problem routing: packets to 10.244.1.5 are not delivered in the namespace; the kernel sends them by another route: ip -4 route unicast 10.244.1.5/32 dev eth0 table 254 src 10.244.1.5: inbound connections fail",
+		},
+		{
+			"no local route to the pod's IPv6 address", "ip -6 route del local fd00:10:244:1::5 dev eth0 table local", tproxy, inbound6,
+			"problem routing: packets to fd00:10:244:1::5 are not delivered",
+		},
+		{
+			"a blackhole for the proxy's listeners", "ip route replace blackhole 127.0.0.1 table local", redirect, outbound,
+			"problem routing: packets to 127.0.0.1 are not delivered in the namespace; the kernel drops them (invalid argument): redirected outbound connections do not reach the proxy",
+		},
+		{
+			"no local source address of the proxy", "ip addr del 127.0.0.1/8 dev lo; ip addr add 127.0.0.1/32 dev lo", redirect, inbound,
+			"problem routing: packets to 127.0.0.6 are not delivered in the namespace; the kernel sends them by another route: ip -4 route unicast 127.0.0.6/32 via 10.244.1.1 dev eth0",
+		},
+		{
+			"a loopback address as source", "ip route replace default via 10.244.1.1 dev eth0 src 127.0.0.6", redirect, outbound,
+			"problem routing: the kernel drops packets to other hosts, such as packets of uid 65533 to 198.51.100.1, before the rules see them (invalid argument): ip -4 route unicast default via 10.244.1.1 dev eth0 table 254 src 127.0.0.6",
+		},
+		{
+			"::6 as source", "ip -6 route replace default via fd00:10:244:1::1 dev eth0 src ::6", redirect, outbound6,
+			"problem routing: a route gives connections to other hosts the source address ::6, to which no answers return: ",
+		},
+		{
+			"an interface that is down", "ip link set eth0 down", tproxy, inbound,
+			"problem interfaces: eth0 has an address of the pod, but is down",
+		},
+		{
+			"IPv6 is disabled", "sysctl -w net.ipv6.conf.eth0.disable_ipv6=1", redirect, inbound6,
+			"problem settings: these parameters capture IPv6, but IPv6 is disabled for eth0",
+		},
+		{
+			"marks of accepted connections", "sysctl -w net.ipv4.tcp_fwmark_accept=1", tproxy, inbound6,
+			"problem settings: tcp_fwmark_accept is 1: ",
+		},
+		{
+			"connections that conntrack forgets", "sysctl -w net.netfilter.nf_conntrack_tcp_timeout_syn_sent=0", redirect, outbound,
+			"problem settings: nf_conntrack_tcp_timeout_syn_sent is 0: ",
+		},
+		{
+			"established connections that conntrack forgets", "sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=0", redirect, inbound,
+			"problem settings: nf_conntrack_tcp_timeout_established is 0: ",
+		},
+		{
+			"DNS queries that conntrack forgets", "sysctl -w net.netfilter.nf_conntrack_udp_timeout=0", redirect, dns,
+			"problem settings: nf_conntrack_udp_timeout is 0: ",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			network, desired := redirectedPod(t, row.mode)
+			before := row.broken
+			before.Timeout = 20 * time.Second
+			if answer, err := network.Dial(before); err != nil || answer.Outcome != testbed.Answered {
+				t.Fatalf("before the change: %s, error %v, want an answer", answer, err)
+			}
+			if found := interferences(network, desired, row.mode); found != "" {
+				t.Errorf("before the change: want no warning, got\n%s", found)
+			}
+			shell(t, network.Pod, row.script)
+			row.broken.Timeout = time.Second
+			answer, err := network.Dial(row.broken)
+			if err != nil || answer.Outcome == testbed.Answered && len(answer.Upstream) > 0 {
+				t.Errorf("after the change: %s, error %v, want no answer", answer, err)
+			}
+			if found := interferences(network, desired, row.mode); !strings.Contains(found, row.want) {
+				t.Errorf("got\n%s\nwant %q", found, row.want)
+			}
+		})
+	}
+}
+
+// TestHarmlessRoutesAreNotReported adds routes, policy rules and sysctls that do not affect captured
+// connections, among them those of Tailscale, wg-quick and a second interface.
+func TestHarmlessRoutesAreNotReported(t *testing.T) {
+	const second = "ip link add net1 type veth peer name net2; ip addr add 10.60.0.1/24 dev net1; " +
+		"ip -6 addr add fd00:60::1/64 dev net1 nodad; ip link set net1 up; ip link set net2 up; "
+	for name, script := range map[string]string{
+		"Tailscale": `ip rule add pref 5210 fwmark 0x80000/0xff0000 lookup main
+			ip rule add pref 5230 fwmark 0x80000/0xff0000 lookup default
+			ip rule add pref 5250 fwmark 0x80000/0xff0000 unreachable
+			ip rule add pref 5270 lookup 52
+			ip route add throw 10.0.0.0/8 table 52; ip route add throw 127.0.0.0/8 table 52
+			ip route add 100.100.100.100 dev eth0 table 52`,
+		"wg-quick": `ip rule add pref 32001 not fwmark 51820 table 51820
+			ip rule add pref 32000 table main suppress_prefixlength 0
+			ip route add default via 10.244.1.1 dev eth0 table 51820`,
+		"a blackhole that no policy rule looks up": "ip route add blackhole default table 77",
+		"a blackhole with a route that precedes it": `ip route add blackhole default metric 900
+			ip -6 route add unreachable default metric 9000`,
+		"a second interface":                      second,
+		"a second interface and strict rp_filter": second + "sysctl -w net.ipv4.conf.all.rp_filter=1",
+		"a table for the second interface": second + `ip rule add pref 32000 from 10.60.0.1 lookup 60
+			ip route add default via 10.60.0.2 dev net1 table 60`,
+		"sysctls": `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.route_localnet=1 \
+			net.ipv4.conf.all.accept_local=1 net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.lo.rp_filter=1 net.ipv4.fwmark_reflect=1`,
+		"tcp_fwmark_accept without TPROXY": "sysctl -w net.ipv4.tcp_fwmark_accept=1",
+	} {
+		for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+			if mode == rules.ModeTProxy && strings.HasPrefix(name, "tcp_fwmark_accept") {
+				continue
+			}
+			t.Run(string(mode)+", "+name, func(t *testing.T) {
+				t.Parallel()
+				network, desired := redirectedPod(t, mode)
+				shell(t, network.Pod, script)
+				for _, call := range []testbed.Call{
+					{Owner: testbed.ApplicationOwner, Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")},
+					{Owner: testbed.ApplicationOwner, Network: "tcp", To: netip.MustParseAddrPort("[fd00:9::9]:80")},
+					{From: testbed.FromNeighbor, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
+					{From: testbed.FromNeighbor, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP6, 8080)},
+				} {
+					call.Timeout = 20 * time.Second
+					if answer, err := network.Dial(call); err != nil || len(answer.Upstream) != 1 {
+						t.Errorf("%s: %s, error %v, want an answer by the proxy", call, answer, err)
+					}
+				}
+				if found := interferences(network, desired, mode); found != "" {
+					t.Errorf("want no warning, got\n%s", found)
+				}
+			})
+		}
+	}
+}
