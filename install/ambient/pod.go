@@ -46,11 +46,11 @@ type pod struct {
 	// deadline.
 	lock *semaphore.Weighted
 
-	// rulesLock is held while the rules in ns are read or written. It is a semaphore like lock: an
-	// audit holds it while the rules of other pods are read. Each network namespace has its own, so
-	// that setNS does not wait. To change ambient, backend or repaired, lock and rulesLock are
-	// required; setNS needs only lock. To read them, lock suffices, or rulesLock while isCurrent
-	// returns true.
+	// rulesLock is held while the rules in ns are read or written. It is a semaphore for the same
+	// reason as lock: an audit holds it even while it waits for the reads of other pods. Each
+	// network namespace has its own rulesLock, so that setNS does not wait. To change ambient,
+	// backend or repaired, lock and rulesLock are required; setNS needs only lock. To read them,
+	// lock suffices, or rulesLock while isCurrent returns true.
 	rulesLock *semaphore.Weighted
 	// mu protects ns and rulesLock, which are changed only while lock is held.
 	mu sync.Mutex
