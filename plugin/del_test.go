@@ -167,8 +167,8 @@ func TestDELReadsLongConfigurations(t *testing.T) {
 		stderr string
 		kept   bool
 	}{
-		{"15 MiB", 15 << 20, "", false},
-		{"17 MiB", 17 << 20, "read standard input: more than 16 MiB", true},
+		{"3 MiB", 3 << 20, "", false},
+		{"5 MiB", 5 << 20, "read standard input: more than 4 MiB", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCall(t, nil)

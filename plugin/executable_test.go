@@ -155,6 +155,26 @@ func TestExecutableRedirectsAPodOfTheAPIServer(t *testing.T) {
 	}
 }
 
+// TestLongInputIsRefused checks that each verb except DEL refuses more than 4 MiB of input with one clear error,
+// and accepts less. DEL must not fail; see TestDELReadsLongConfigurations.
+func TestLongInputIsRefused(t *testing.T) {
+	host, pod := netnstest.New(t), netnstest.New(t)
+	c := newCall(t, pod)
+	c.netns, c.stdin = pathOf(pod), c.configuration(`"exclude_namespaces":["shop"]`)
+	short, long := c, c
+	short.stdin += strings.Repeat(" ", 3<<20)
+	long.stdin += strings.Repeat(" ", 4<<20)
+	for _, verb := range []string{"ADD", "CHECK", "STATUS", "GC"} {
+		if e := execute(t, host, verb, long).mustFail(t); e.Code != types.ErrIOFailure ||
+			e.Msg != "read standard input: more than 4 MiB" {
+			t.Errorf("%s: %+v, want that the input is too long", verb, e)
+		}
+	}
+	if out := execute(t, host, "ADD", short); out.status != 0 {
+		t.Errorf("ADD with 3 MiB: %+v, want success", out)
+	}
+}
+
 // TestNoVerbWaitsForAFIFO checks that no verb waits for a writer of a FIFO: ADD and CHECK fail,
 // and DEL succeeds as without a namespace.
 func TestNoVerbWaitsForAFIFO(t *testing.T) {

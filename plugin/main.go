@@ -19,11 +19,17 @@ func Main(version string) int {
 	p := System()
 	about := "CNI plugin sluice-cni " + version
 	var input *stdinTee
-	if os.Getenv("CNI_COMMAND") == "DEL" {
+	var err *types.Error
+	switch os.Getenv("CNI_COMMAND") {
+	case "ADD", "CHECK", "STATUS", "GC":
+		err = boundStdin()
+	case "DEL":
 		input = teeStdin()
 		hideFIFO()
 	}
-	err := skel.PluginMainFuncsWithError(p.Funcs(), cni.PluginSupports(config.Versions()...), about)
+	if err == nil {
+		err = skel.PluginMainFuncsWithError(p.Funcs(), cni.PluginSupports(config.Versions()...), about)
+	}
 	if err != nil && input != nil {
 		// Package skel refuses an invalid configuration before it calls the verb.
 		err = p.completeDel(err, input)
