@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacyBackend writes the tables of iptables-legacy and ip6tables-legacy. [Translate] describes
-// the rules, and [steps] the order in which tables are replaced. Except for the snapshot of an
-// empty namespace in Plan, it ignores snapshots, because the kernel has no generation ID for these
-// tables.
+// legacyBackend is the [Backend] for the tables of iptables-legacy and ip6tables-legacy. [Translate]
+// describes the rules, and [steps] the order in which tables are replaced. Except for the snapshot
+// of an empty namespace in Plan, it ignores snapshots, because the kernel has no generation ID for
+// these tables.
 type legacyBackend struct{}
 
 func (legacyBackend) Name() BackendName { return BackendLegacy }
@@ -105,14 +105,14 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	return c, err
 }
 
-// rulesInOtherBackend returns a difference for each table with Sluice's rules in a backend that
-// must not contain any.
-func rulesInOtherBackend(name BackendName, tables []rules.Table) []rules.Difference {
+// rulesInOtherBackend returns a difference for each of the given tables, which have rules of Sluice
+// in a backend that must not have any.
+func rulesInOtherBackend(backend BackendName, tables []rules.Table) []rules.Difference {
 	var diffs []rules.Difference
 	for i := range tables {
 		t := &tables[i]
 		diffs = append(diffs, rules.Difference{
-			Kind: rules.Extra, Where: name.String(),
+			Kind: rules.Extra, Where: backend.String(),
 			Got: fmt.Sprintf("table %s %s with %d rules of Sluice", t.Family, t.Name,
 				t.CountRules()),
 		})
@@ -125,7 +125,7 @@ func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
 	return readRuleset(ns, sluiceRules)
 }
 
-// readRuleset returns the rules that readLegacy returns, and Sluice's routes.
+// readRuleset returns the tables that readLegacy returns for the selection, and Sluice's routes.
 func readRuleset(ns *netns.NS, selection func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
 	var rs rules.Ruleset
 	err := ns.DoNamed(func() error {
@@ -177,7 +177,7 @@ func removeLegacy() (bool, error) {
 	return removed, errors.Join(errs...)
 }
 
-// nftTables returns Sluice's tables in nf_tables.
+// nftTables returns Sluice's tables in nf_tables. A kernel without nf_tables has none.
 func nftTables(ns *netns.NS) ([]rules.Table, error) {
 	found, err := nft.Read(ns)
 	if nft.IsNotSupported(err) {

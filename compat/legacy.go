@@ -22,12 +22,13 @@ const ChainPrefix = "SLUICE_"
 
 // Translate converts a ruleset to iptables-legacy tables that handle every packet identically. It
 // supports the matches and actions that [rules.Compile] uses. If xtables cannot express a rule, the
-// error names the chain and the rule. Translate runs in time linear in the number of prefixes.
+// error names the chain and the rule. For a ruleset of [rules.Compile], Translate runs in time
+// linear in the number of prefixes.
 //
 // A NAT chain is translated to table nat. Any other chain is translated to raw if it runs before
 // conntrack, and to mangle otherwise. Each family has its own tables. A match with several values
 // is translated to several rules. Only the first of these rules has the comment. Ports are grouped
-// into multiport matches of up to 15 ports. A tproxy rule and the following rule, which drops
+// into multiport matches of up to 15 ports, of which a range takes two. A tproxy rule and the following rule, which drops
 // packets without a listener, are translated to one TPROXY rule, because TPROXY drops such packets
 // itself.
 //

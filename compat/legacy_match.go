@@ -14,13 +14,13 @@ import (
 // No packet satisfies two lists.
 type matchAlternatives [][]rules.Match
 
-// Every packet satisfies the only list of always, which has no conditions. never has no list.
+// always has one list without conditions, which every packet satisfies. never has no list.
 var (
 	always = matchAlternatives{nil}
 	never  = matchAlternatives{}
 )
 
-// convertMatches converts the matches of a rule to xtables matches. A packet that matches the rule
+// convertMatches converts the matches of a rule to xtables matches. A packet matches the rule if it
 // satisfies one of the alternatives, and none of the conditions in except.
 func (tr *translator) convertMatches(
 	matches []rules.Match,
@@ -43,7 +43,7 @@ func (tr *translator) convertMatches(
 	return alternatives, except, err
 }
 
-// outputInterfaceLast sorts the input interface before the output interface, like the decoder.
+// outputInterfaceLast orders input interfaces before output interfaces, as the decoder does.
 func outputInterfaceLast(a, b rules.Match) int {
 	in, ok := a.(rules.MatchInterface)
 	out, both := b.(rules.MatchInterface)
@@ -186,7 +186,8 @@ func (tr *translator) ownerConditions(m rules.MatchOwner) (matchAlternatives, er
 	return matchAlternatives{all}, nil
 }
 
-// portConditions returns conditions of up to 15 ports each, the maximum of a multiport match.
+// portConditions returns conditions of up to 15 ports each, the maximum of a multiport match. A
+// range counts as two ports.
 func portConditions(m rules.MatchPort) matchAlternatives {
 	if slices.Equal(m.Ports, []rules.PortRange{{First: 0, Last: 1<<16 - 1}}) {
 		return negateIf(m.Not, always)

@@ -77,7 +77,7 @@ func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 }
 
 // checkAction returns an error if xtables does not support the action in the table or at the hook.
-// It sets tr.changesMark if the action changes the mark of the packet.
+// It sets tr.changesMark if the action changes the mark of packets that reach later rules.
 func (tr *translator) checkAction(a rules.Action) error {
 	requireTable := func(table string) error {
 		if tr.position.table != table {
@@ -134,8 +134,8 @@ func (tr *translator) checkSavedMark(a rules.Action) error {
 	return nil
 }
 
-// checkProtocol returns an error if an action needs a protocol with ports, but the conditions do
-// not require TCP or UDP.
+// checkProtocol returns an error if an action needs a protocol with ports, but a list of
+// r.alternatives does not require TCP or UDP.
 func checkProtocol(r ruleParts) error {
 	for _, a := range r.actions {
 		for _, matches := range r.alternatives {
@@ -255,8 +255,8 @@ func (tr *translator) xtablesRules(r ruleParts) ([]rules.Rule, error) {
 	return list, nil
 }
 
-// actionLists returns the actions of each resulting rule: the counter, if the rule counts, and one
-// action.
+// actionLists returns the actions of each resulting rule: the counter, if the rule counts, and at
+// most one action.
 func (r *ruleParts) actionLists() [][]rules.Action {
 	var count []rules.Action
 	if r.counts {

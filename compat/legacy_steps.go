@@ -122,8 +122,8 @@ func anyTCP() []rules.Match {
 	return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}}
 }
 
-// notEstablished returns matches for TCP packets of new connections. The rules have not yet decided
-// whether to capture such a connection.
+// notEstablished returns matches for TCP packets that are neither established nor related. The
+// rules have not yet decided whether to capture their connections.
 func notEstablished() []rules.Match {
 	return append(anyTCP(), rules.MatchState{
 		Not: true, States: rules.States(rules.Established, rules.Related),
@@ -176,9 +176,8 @@ func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.T
 }
 
 // SavesMarks reports whether the table copies marks of packets to their connections. If two
-// programs or backends have such tables, connections break: the first table assigns a mark to a
-// captured packet, and the second table interprets it as the mark of the proxy's connections to the
-// application that keep the client's address.
+// programs or backends have such tables, connections break: the first table marks a captured
+// packet, and the second table mistakes it for a packet of the proxy that has the client's address.
 func SavesMarks(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {

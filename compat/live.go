@@ -48,8 +48,8 @@ func (o Origin) includesNFT(ofIPTables bool) bool {
 type Live struct {
 	// Ruleset contains all routing of the namespace and the tables of the origin: first the tables
 	// of nf_tables, the newest first, then the tables of iptables-legacy. The comment of a table of
-	// iptables names the variant; other tables have no comment. BaseChains returns the order of the
-	// kernel as far as it is known. Rules of nf_tables have their handles.
+	// iptables names the variant; other tables have no comment. BaseChains returns chains in the
+	// kernel's order, as far as it is known. Rules of nf_tables have their handles.
 	Ruleset rules.Ruleset
 	// Ambiguous contains the chains of unknown order, by hook. BaseChains returns one possible
 	// order of these chains. Chains without an effect are omitted.

@@ -114,9 +114,9 @@ func featuresOf(desired tables) ([]xtables.Feature, error) {
 // isMissing reports whether the error means that the kernel lacks the feature.
 func isMissing(err error) bool { return IsNotSupported(err) || errors.Is(err, fs.ErrNotExist) }
 
-// addMissingFeatures adds to err an error for each feature of iptables-legacy that the kernel
-// lacks. It returns err unchanged if err is nil, if missing privileges or concurrent changes are
-// its cause, or if the features cannot be probed.
+// addMissingFeatures adds to err an error for each feature of iptables-legacy that the ruleset
+// needs and the kernel lacks. It returns err unchanged if err is nil, if missing privileges or
+// concurrent changes are its cause, or if the features cannot be probed.
 func addMissingFeatures(err error, rs rules.Ruleset) error {
 	if err == nil || IsNotPermitted(err) || errors.Is(err, xtables.ErrChanged) {
 		return err
@@ -182,7 +182,7 @@ func sourceOf(f xtables.Feature) (option, module string) {
 	return "netfilter_xt_" + kind + f.Name, "xt_" + f.Name
 }
 
-// since returns the first kernel version, from firstVersion on, that supports the feature.
+// since returns the first kernel version that supports the feature, but at least firstVersion.
 func since(f xtables.Feature) string {
 	target := f.Kind == xtables.KindTarget
 	switch {

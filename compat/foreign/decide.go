@@ -40,8 +40,7 @@ type Effect struct {
 	Bridges string `json:"-"`
 }
 
-// newEffect returns an effect with the reasons for an unknown effect that do not result from the
-// evaluation of the rules.
+// newEffect returns an effect with the reasons that are known before the rules are evaluated.
 func newEffect(live *compat.Live, desired *rules.Ruleset) Effect {
 	reasons, delivery := unknownEffects(live, desired), unknownDelivery(live, desired)
 	bridges := unknownBridges(live, desired)
@@ -183,8 +182,8 @@ func decide(
 	return e
 }
 
-// evaluate returns the result of the evaluation of the live rules for packets of the family in the
-// options. Sluice's rules alone are the installed rules.
+// evaluate compares the outcomes of packets of o.Families with the live rules to their outcomes with
+// the installed rules alone.
 func evaluate(live *compat.Live, installed *rules.Ruleset, o diff.Options) Effect {
 	var e Effect
 	ambiguous := ofFamily(live.Ambiguous, o.Families[0])
@@ -290,8 +289,8 @@ func packetsText(conditions []diff.Condition) string {
 
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
 // functions and chains that live.Ruleset does not contain, rules at input (which [diff.Bypass] does
-// not evaluate), expected connections, routes over lo, encapsulations, and another name of the
-// loopback interface.
+// not evaluate), expected connections, routes over lo, encapsulations, routes that choose the
+// source address of the proxy's connections, and another name of the loopback interface.
 func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {

@@ -70,9 +70,9 @@ func drawTwo(g *Generator, from []string) (first, second string) {
 	return first, second
 }
 
-// The lists of this file contain texts with the placeholders of nftGenerator.fill. Rulesets in use
-// contain these texts less often than the texts that nftGenerator.match, nftGenerator.statement and
-// nftGenerator.verdict draw.
+// The lists of this file contain parts of rules with the placeholders of nftGenerator.fill. Real
+// rulesets contain them less often than the parts that nftGenerator.match, nftGenerator.statement
+// and nftGenerator.verdict draw.
 
 // rareMatches contains matches for chains at all hooks.
 var rareMatches = []string{
@@ -135,8 +135,9 @@ var rareMatches = []string{
 	"delete @seen { $ip saddr }", `osf name "Linux"`,
 }
 
-// Matches for chains at prerouting, and for chains at output and postrouting.
 var (
+	// rareArriving contains matches for chains at prerouting, and rareLeaving matches for chains at
+	// output and postrouting.
 	rareArriving = []string{
 		"fib saddr . iif type local", "fib daddr . iif type $notlocal",
 		"fib saddr . mark . iif oif 0",
@@ -154,9 +155,9 @@ var (
 	}
 )
 
-// Statements that usually do not end a rule: for all chains, for all chains but not expressible in
-// the model, for chains before conntrack, and for chains at prerouting.
+// Statements that usually do not end a rule.
 var (
+	// rareStatements contains statements for all chains.
 	rareStatements = []string{
 		"meta mark set $ip daddr map @marks4", "meta mark set $ip saddr map { $C : $M, $A : $N }",
 		"ct mark set tcp dport map { $P : $M, $Q : $N }",
@@ -184,6 +185,7 @@ var (
 		`counter name "c"`,
 		`log prefix "x" level debug flags all`, "meta nftrace set 1",
 	}
+	// rareUnmodeled contains statements for all chains that the model cannot represent.
 	rareUnmodeled = []string{
 		"tcp dport set $P", "udp dport set $P", "ip daddr set 10.9.9.9", "ip6 daddr set ::1",
 		"th dport set $P",
@@ -193,12 +195,14 @@ var (
 		`ct timeout set "t"`,
 		"udp checksum set 0", "ip6 hoplimit set 3",
 	}
+	// rareBeforeConntrack contains statements for chains before conntrack.
 	rareBeforeConntrack = []string{
 		"ct zone set meta mark map { $M : 5, $N : 1 }", "ct zone set jhash $ip saddr mod 5",
 		`ct zone set iif map { "lo" : 5 }`,
 		"ct reply zone set 5", "notrack ct zone set 5", "ct zone set 5 ct zone set 1",
 		"ct zone set 5 notrack", "ct zone set 5 ct mark set $M",
 	}
+	// rareTProxy contains statements for chains at prerouting, except NAT chains.
 	rareTProxy = []string{
 		"meta l4proto tcp tproxy ip to 127.0.0.1:15001",
 		"meta l4proto tcp tproxy to :tcp dport map { $P : 15001, $Q : 15006 }",
@@ -211,8 +215,10 @@ var (
 	}
 )
 
-// Ends of rules: for all chains, for NAT chains, and for other chains.
+// Ends of rules.
 var (
+	// rareVerdicts contains ends of rules for all chains, rareNAT for NAT chains, and rareRejects for
+	// all other chains.
 	rareVerdicts = []string{
 		"tcp dport vmap @verdicts",
 		"meta l4proto . th dport vmap { tcp . $S : accept, udp . $P : $T }",
@@ -318,7 +324,7 @@ func (d *nftGenerator) drawUntilAllowed(next func() string) string {
 	return fmt.Sprint("meta mark ", draw(d.Generator, someMarks...))
 }
 
-// isAllowedIn reports whether the text may be in a rule of a table of the family.
+// isAllowedIn reports whether a rule in a table of the family may contain the text.
 func isAllowedIn(family rules.Family, text string) bool {
 	if family == rules.Inet {
 		return true

@@ -17,7 +17,7 @@ import (
 
 // An Observation describes what the kernel did with a packet.
 type Observation struct {
-	// Entries contains the logged positions of the packet, in order.
+	// Entries contains the log entries of the packet, in order.
 	Entries []LogEntry
 	// Answer is the kernel's answer to the packet: "tcp reset", or the protocol, type and code of
 	// an ICMP error. It is empty if the kernel did not answer.

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// observerTable is the name of the tables that observe packets, one of each of the families ip,
-// ip6, inet and netdev.
+// observerTable is the name of the tables that observe packets: one table in each of the families
+// ip, ip6, inet and netdev.
 const observerTable = "observer"
 
 // sentinelPort is the port of the sentinel, a packet that is sent after all other packets.
@@ -159,11 +159,13 @@ func run(ns *netns.NS, input, name string, args ...string) error {
 	return err
 }
 
-// Attributes and messages of linux/netfilter/nfnetlink_log.h.
+// logGroup is the group to which the rules of observerTables log.
+const logGroup = 1
+
+// Numbers from linux/netfilter/nfnetlink.h and linux/netfilter/nfnetlink_log.h.
 const (
 	subsysLog  = 4
 	logConfig  = 1
-	logGroup   = 1
 	cfgCommand = 1
 	cfgMode    = 2
 	cfgCount   = 5

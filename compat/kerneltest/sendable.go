@@ -16,7 +16,7 @@ func (n *Network) CheckSendable(p *rules.Packet) error {
 	unsendable := func(reason string) error { return fmt.Errorf("%w: %s", errUnsendable, reason) }
 	switch {
 	case p.Hook == rules.Prerouting && (n.devices[p.InInterface] == nil || p.InInterface == "lo"):
-		return unsendable("no interface " + p.InInterface)
+		return unsendable("arriving by interface " + p.InInterface)
 	case p.Hook == rules.Prerouting && p.Owner != nil:
 		return unsendable("arriving with a socket")
 	// A packet without a socket is a copy that a dup statement sends. The copy is untracked when it

@@ -40,8 +40,8 @@ func (f Failure) String() string {
 		fmt.Fprintf(&text, "predicted %s %+v\n", outcome, outcome)
 	}
 	fmt.Fprintf(&text, "observed  %s\n", f.Observed)
-	for _, s := range f.Entries {
-		fmt.Fprintf(&text, "    %s\n", s)
+	for _, e := range f.Entries {
+		fmt.Fprintf(&text, "    %s\n", e)
 	}
 	return text.String()
 }

@@ -50,7 +50,7 @@ type Answer struct {
 	Time       time.Time
 	Connection Connection
 	Result     Result
-	// By is the destination after NAT. This address has answered, unless the Result is TimedOut.
+	// By is the destination after NAT, which answers the connection if anything does.
 	By netip.AddrPort
 	// Mark is the conntrack mark of the connection, and Zone is its conntrack zone.
 	Mark uint32
@@ -170,9 +170,9 @@ const maxQueued = 1 << 14
 //
 // The caller must read the trace events before each call of Read. A conntrack event may still
 // arrive before the trace events of its packet, and thus before the caller watches the connection.
-// Read therefore keeps the events of connections that are not watched. When the caller calls Read
-// again, it has also read the trace events of the packet. A later call discards the event if the
-// time of this second call is before forget.
+// Read therefore keeps the events of connections that are not watched. Before its following call,
+// the caller reads the trace events of the packet. Read discards the event if the time of this
+// following call is before forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
 	for i := range a.queue {
 		if e := &a.queue[i]; e.nextRead.IsZero() {

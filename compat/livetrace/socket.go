@@ -71,7 +71,8 @@ func interfaceNames(list func() ([]netlink.Link, error)) (map[uint32]string, err
 type Process struct {
 	// Owner contains ids of the user namespace that owns the network namespace, as rules do.
 	Owner rules.Owner
-	// GroupUnknown is set if the group is unknown. Owner.GID then equals Owner.UID.
+	// GroupUnknown is set if the group is unknown. Owner.GID is then a guess: the group whose
+	// number is that of the user.
 	GroupUnknown bool
 	PID          int
 	Name         string

@@ -101,8 +101,9 @@ func (f field) shiftedBy(left bool, bits int) field {
 	}}
 }
 
-// unpacked returns a part of a byte as a number. Elements of named sets and of concatenations are
-// such numbers. It returns false for a part of several bytes that must be shifted.
+// unpacked returns a field that is a part of a byte as a number, and any other field unchanged.
+// Elements of named sets and of concatenations are such numbers. It returns false for a part of
+// several bytes that must be shifted.
 func unpacked(f field) (field, bool) {
 	if f.bits != 0 && f.shift != 0 {
 		if f.size != 1 {

@@ -45,7 +45,7 @@ func decodeElement(e json.RawMessage, isMap bool) (setElement, bool) {
 	return element, ok
 }
 
-// hasIntervals reports whether an anonymous set has an element that is an interval.
+// hasIntervals reports whether a key of an anonymous set, or a field of a key, is an interval.
 func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 	return slices.ContainsFunc(elements, func(e json.RawMessage) bool {
 		element, _ := decodeElement(e, isMap)
@@ -62,7 +62,7 @@ func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 }
 
 // encodeElements adds the encoded elements to the set. keys and values are the types of their keys
-// and values. If an element cannot be encoded, it returns the reason.
+// and values. If it cannot encode the elements, it returns the reason.
 func encodeElements(s *nft.Set, elements []json.RawMessage, keys, values []datatype) string {
 	var intervals []intervalElement
 	for _, e := range elements {
@@ -127,7 +127,7 @@ func keyOf(e json.RawMessage, types []datatype, inInterval bool) (key [2][]byte,
 	return key, true
 }
 
-// addData encodes the value of an element of a map.
+// addData encodes the value of an element of a map. An element of another set has no value.
 func addData(el *nft.SetElement, e json.RawMessage, types []datatype, isMap bool) bool {
 	switch {
 	case !isMap:

@@ -20,9 +20,9 @@ const (
 // with [rules.ConntrackPriority] at all of them except postrouting.
 var evaluatedHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
 
-// undecidedOrder returns a sentence about each pair of chains at the same position of a hook, and
-// about each chain at the position of conntrack, but at most maxSentences. It returns an error if
-// there are more base chains than the kernel allows.
+// undecidedOrder returns a sentence about each pair of chains at the same position of a hook whose
+// order matters, and about each chain at the position of conntrack, but at most maxSentences. It
+// returns an error if there are more base chains than the kernel allows.
 func undecidedOrder(tables []rules.Table) ([]string, error) {
 	chains, err := baseChains(tables)
 	if err != nil {
@@ -35,15 +35,15 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 			continue
 		}
 		if base.Priority == rules.ConntrackPriority && base.Hook != rules.Postrouting {
-			sentences = append(sentences,
-				fmt.Sprintf("the listing does not show whether chain %s runs before conntrack", nameOf(a)))
+			sentences = append(sentences, fmt.Sprintf(
+				"the listing does not show whether chain %s runs before conntrack", nameOf(a)))
 		}
 		for _, b := range chains[i+1:] {
 			if b.Chain.Base.Hook == base.Hook && samePosition(base, b.Chain.Base) &&
 				a.OrderMatters(b) {
-				sentences = append(sentences,
-					fmt.Sprintf("the listing does not show which of the chains %s and %s runs first", nameOf(a),
-						nameOf(b)))
+				sentences = append(sentences, fmt.Sprintf(
+					"the listing does not show which of the chains %s and %s runs first",
+					nameOf(a), nameOf(b)))
 			}
 			if len(sentences) >= maxSentences {
 				return sentences[:maxSentences], nil

@@ -85,7 +85,7 @@ var headerFields = table[headerField]{
 	{"esp sequence", headerField{th, 4, idType}},
 }
 
-// portFields contains the ports, which all transport protocols have at the same position.
+// portFields contains the ports, which are at the same position in every protocol that has ports.
 var portFields = table[headerField]{
 	{"sport", headerField{th, 0, portType}},
 	{"dport", headerField{th, 2, portType}},
@@ -102,7 +102,8 @@ var impliedControlTypes = nameTable{
 	{"icmpv6 max-delay", 130},       // ICMPV6_MGM_QUERY
 }
 
-// headerFieldOf returns the field of a protocol with the name.
+// headerFieldOf returns the field of a protocol with the name. For a transport protocol without
+// ports it also returns the ports; nft lists no such field.
 func headerFieldOf(protocol, name string) (headerField, bool) {
 	if _, ok := transportProtocol(protocol); ok || protocol == "th" {
 		if f, ok := portFields.find(name); ok {

@@ -83,7 +83,7 @@ func parsePriority(family, text string) (int, bool) {
 	return priority + int(n), err == nil
 }
 
-// priorities returns the priorities with a name, by name (nft(8)).
+// priorities returns the named priorities of a family by name (nft(8)).
 func priorities(family string) map[string]int {
 	if family == "bridge" {
 		return map[string]int{"dstnat": -300, "filter": -200, "out": 100, "srcnat": 300}

@@ -7,11 +7,11 @@ import (
 )
 
 // An extension is a match or target of xtables with the options that it accepts. The model does not
-// represent the match or target if all three functions are nil.
+// represent it if match and target are nil.
 type extension struct {
 	name string
-	// options lists the options. N equals signs follow an option with N values, and | separates two
-	// spellings of an option, for example "--tcp-flags== --dport|--destination-port=".
+	// options lists the options. An option with N values ends with N equals signs, and | separates
+	// two spellings of an option, for example "--tcp-flags== --dport|--destination-port=".
 	options string
 	// allListed is set if options lists all options that the match or target accepts. Otherwise,
 	// each word after the name that is no option of the rule's header may be an option. The list

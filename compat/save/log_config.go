@@ -58,7 +58,8 @@ type configReader struct {
 	line   int // the line at which the configuration begins
 	values map[string]configValue
 	errs   []error
-	// older is set if an older version wrote the log. Such a version may have fewer parameters.
+	// older is set if the log is of an older version of istio-iptables, which has another title for
+	// the configuration and may print fewer parameters.
 	older    bool
 	unstated []string
 }
@@ -116,8 +117,8 @@ func (c *configReader) virtualInterfaces() string {
 	return "KUBE_VIRT_INTERFACES"
 }
 
-// parseEnabled parses the parameter ENABLE_INBOUND_IPV6. Versions up to 1.5 print the pod's address
-// or nothing instead of a boolean.
+// parseEnabled parses the parameter ENABLE_INBOUND_IPV6. Versions up to 1.5 print the pod's
+// address, nothing or <nil> instead of a boolean.
 func (c *configReader) parseEnabled(text string) (bool, error) {
 	if _, err := netip.ParseAddr(text); err == nil && c.older {
 		return true, nil

@@ -76,7 +76,7 @@ func TestPrintNamesRulesThatIPTablesCannotExpress(t *testing.T) {
 	}{
 		{
 			"nat", ruleOf(rules.Accept, rules.Drop),
-			"accept drop: iptables has one action for each rule",
+			"accept drop: an iptables rule has at most one action",
 		},
 		{"nat", ruleOf(rules.Count{}, rules.Count{}), "counter: iptables has no such target"},
 		{"nat", ruleOf(rules.TProxy{Port: 1}), "tproxy to :1: iptables has no such target"},
@@ -127,7 +127,7 @@ func TestPrintNamesRulesThatIPTablesCannotExpress(t *testing.T) {
 		},
 		{
 			"mangle", ruleOf(rules.Require{Match: rules.MatchMark{}}, rules.Accept),
-			"meta mark & 0x0 == 0x0 accept: iptables has one action for each rule",
+			"meta mark & 0x0 == 0x0 accept: an iptables rule has at most one action",
 		},
 		{
 			"mangle", ruleOf(tcp, rules.RedirectTo{Port: 1}),

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addActions writes the target, after an optional counter.
+// addActions writes the target for the actions. It writes nothing for a counter before the target.
 func (p *rulePrinter) addActions(actions []rules.Action) error {
 	if len(actions) > 0 && actions[0] == (rules.Count{}) {
 		actions = actions[1:]
@@ -17,7 +17,7 @@ func (p *rulePrinter) addActions(actions []rules.Action) error {
 		return nil
 	}
 	if len(actions) > 1 {
-		return fmt.Errorf("%s %s: iptables has one action for each rule", actions[0], actions[1])
+		return fmt.Errorf("%s %s: an iptables rule has at most one action", actions[0], actions[1])
 	}
 	return p.addAction(actions[0])
 }
@@ -98,7 +98,7 @@ func (p *rulePrinter) addPortTarget(
 	return p.addTarget(a, table, words...)
 }
 
-// isOfFamily reports whether the address is valid in a table of this family.
+// isOfFamily reports whether the address is valid in the printed table.
 func (p *rulePrinter) isOfFamily(a netip.Addr) bool {
 	return a.IsValid() && rules.FamilyOf(a) == p.table.Family && a.Zone() == ""
 }

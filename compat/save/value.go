@@ -20,7 +20,7 @@ func isName(text string) bool {
 	return !strings.ContainsFunc(text, isInvalid)
 }
 
-// isLetter reports whether the character is a letter of ASCII.
+// isLetter reports whether the character is an ASCII letter.
 func isLetter(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // number parses a number like strtoul with base 0: decimal, hexadecimal with 0x, or octal with 0.

@@ -20,7 +20,7 @@ type endpoint struct {
 	transparent bool
 }
 
-// A caller is the remote end of a connection or datagram.
+// A caller is the sender of a probe.
 type caller struct {
 	protocol rules.Protocol
 	addr     netip.AddrPort
@@ -146,7 +146,7 @@ func receive(s socket.Socket, buf []byte) (n int, from unix.Sockaddr, err error)
 	return n, from, err
 }
 
-// close closes all listeners.
+// close closes all listeners, and waits until their goroutines have ended.
 func (l *listeners) close() {
 	for _, s := range l.sockets {
 		_ = s.Close()
