@@ -24,12 +24,12 @@ type Kind struct {
 	Want string
 	// Words contains the allowed values if there are few, and otherwise is nil.
 	Words   []string
-	allowed func(string) bool
+	allowed func(string) bool // for a value that is not empty
 }
 
 // Allows reports whether the kind allows a value. It never allows an empty value, which means
 // unset.
-func (k Kind) Allows(value string) bool { return k.allowed(value) }
+func (k Kind) Allows(value string) bool { return value != "" && k.allowed(value) }
 
 // SelectableFields are the fields of pods that a [FieldSelector] may contain.
 var SelectableFields = []string{
@@ -40,7 +40,7 @@ var SelectableFields = []string{
 
 // The kinds.
 var (
-	Text         = Kind{"any text", nil, func(v string) bool { return v != "" }}
+	Text         = Kind{"any text", nil, func(string) bool { return true }}
 	Bool         = Kind{"true or false", []string{"true", "false"}, parses(strconv.ParseBool)}
 	ExitCode     = Kind{"a number from 0 to 255", nil, func(v string) bool { return isAtMost(v, 255) }}
 	PodCount     = Kind{"a number from 1 to 1000", nil, isPodCount}
@@ -82,9 +82,7 @@ var (
 // the variable to the JSON value of the field. words are the allowed values if there are few.
 func ofField(name string, encode func(string) json.RawMessage, words ...string) Kind {
 	field := config.FieldNamed(name)
-	return Kind{field.Want, words, func(v string) bool {
-		return v != "" && field.Allows(encode(v))
-	}}
+	return Kind{field.Want, words, func(v string) bool { return field.Allows(encode(v)) }}
 }
 
 // oneOf returns the kind that allows only these values.
@@ -175,8 +173,8 @@ func isLabelSelector(v string) bool {
 	return err == nil
 }
 
-// isFieldSelector reports whether the value is a field selector without other fields than
-// SelectableFields. A selector would treat another field as empty.
+// isFieldSelector reports whether the value is a field selector that contains only SelectableFields.
+// A selector would treat any other field as empty.
 func isFieldSelector(v string) bool {
 	s, err := fields.ParseSelector(v)
 	return err == nil && !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {

@@ -242,6 +242,10 @@ func TestKindAllows(t *testing.T) {
 		{"a field that is not supported", settings.FieldSelector, "status.nominatedNodeName=x", false},
 		{"an exit code above 255", settings.ExitCode, "256", false},
 		{"an empty text", settings.Text, "", false},
+		{"an empty value of a label", settings.LabelValue, "", false},
+		{"an empty label selector", settings.LabelSelector, "", false},
+		{"an empty field selector", settings.FieldSelector, "", false},
+		{"an empty list", settings.Names, "", false},
 	} {
 		if got := c.kind.Allows(c.value); got != c.want {
 			t.Errorf("%s: %q allowed: %v, want %v", c.reason, c.value, got, c.want)
