@@ -217,7 +217,8 @@ func (n *Node) sandboxes(ctx context.Context, objects []*decide.Pod) map[string]
 // sameAddresses reports whether normalize returns the same addresses for two lists.
 func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(normalize(a), normalize(b)) }
 
-// normalize returns the addresses of [decide.GlobalAddresses], sorted and without duplicates.
+// normalize returns the addresses that [decide.GlobalAddresses] keeps, sorted and without
+// duplicates.
 func normalize(addresses []netip.Addr) []netip.Addr {
 	global := slices.Values(decide.GlobalAddresses(addresses))
 	return slices.Compact(slices.SortedFunc(global, netip.Addr.Compare))

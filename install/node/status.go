@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Status is the result of a reconciliation. It is a value and may be kept.
+// Status is the result of a reconciliation. Later reconciliations do not change it.
 type Status struct {
 	// At is the time when the reconciliation began; zero before the first one.
 	At time.Time

@@ -45,8 +45,9 @@ type Options struct {
 const (
 	defaultLifetime = 24 * time.Hour
 	defaultCheck    = 10 * time.Minute
-	// requestInterval is the longest interval for requesting a token while the projected token is
-	// published. It is shortened by a random part of at most a quarter.
+	// requestInterval is the longest interval for requesting a token while the published token is the
+	// projected one, or has an unknown lifetime. It is shortened by a random part of at most a
+	// quarter.
 	requestInterval = 10 * time.Minute
 	// retryCheckAfter is the longest delay between a failed check and the next one. It is short,
 	// because the permission may have been granted, or the API server may be available again.
@@ -154,8 +155,8 @@ func (o *Options) readProjected() (string, error) {
 // nextToken returns the token to publish: a requested token, or the projected token if requests are
 // not permitted. After any other failure of the request it returns the projected token in two
 // cases: no token is published; or the published one is an earlier projected token, which expires
-// soon, and the API server accepts the projected one. Otherwise it returns an error, so that the
-// published token stays.
+// soon, and the API server has not rejected the current one. Otherwise it returns an error, so that
+// the published token stays.
 func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Origin, error) {
 	token, err := p.options.requestToken(ctx, projected)
 	switch {

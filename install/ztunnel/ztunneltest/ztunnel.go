@@ -56,7 +56,7 @@ func (z *Ztunnel) Stop() {
 	<-z.done
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (z *Ztunnel) Done() <-chan struct{} { return z.done }
 
 func (z *Ztunnel) run() {
@@ -114,14 +114,16 @@ func (z *Ztunnel) Messages() []string {
 	return slices.Clone(z.messages)
 }
 
-// Pods returns the UIDs and the network namespaces of the pods that were added and not removed.
+// Pods returns the network namespaces of the pods that were added and not removed, by UID. Messages
+// that were acknowledged with an error do not count.
 func (z *Ztunnel) Pods() map[string]netns.ID {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return maps.Clone(z.pods)
 }
 
-// Wait waits until the message was received.
+// Wait waits until the message, in the form of [Describe], was received. It fails the test after
+// 30 s, or if the connection ends.
 func (z *Ztunnel) Wait(t testing.TB, message string) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
