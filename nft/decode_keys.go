@@ -207,7 +207,7 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 	if s.unsupportedReason != "" || s.catchall != nil {
 		return nil
 	}
-	if !ok { // the elements are not in descending order
+	if !ok { // the elements are not in descending order, or are not listed
 		s.load()
 		s.sort()
 		d = rangeBuilder{ranges: d.ranges[:0]}

@@ -29,7 +29,8 @@ func (d *ruleDecoder) spend(n int) bool {
 }
 
 // operands returns the operands in the registers from register r on, up to length bytes. They are
-// the fields of a concatenation. It returns false if a register is empty.
+// the fields of a concatenation. It returns false if a register is empty, or the length of an
+// operand is unknown.
 func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
 	var ops []operand
 	for length > 0 {
@@ -193,7 +194,7 @@ func (d *ruleDecoder) operandsCacheKey(ops []operand) string {
 
 // tupleMatches returns the conditions of one key of a concatenation. supported reports that the
 // model can represent all conditions. ok is false if the key does not consist of one field for each
-// operand, or if the model has no match for an operand and the operand is random.
+// operand, or if the model has no match for an operand that is random.
 func (d *ruleDecoder) tupleMatches(
 	ops []operand, key keyInterval,
 ) (matches []rules.Match, supported, ok bool) {

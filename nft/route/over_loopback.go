@@ -41,8 +41,8 @@ type LoopbackRoutes struct {
 // policy rules or nexthop objects, or more than a million routes, is an error.
 func OverLoopback(ns *netns.NS) (found LoopbackRoutes, err error) {
 	err = withReader(ns, func(r *reader) error {
-		// The addresses include an IPv6 address while the kernel checks that it is unique, and has
-		// not added its route to the table local.
+		// The addresses include tentative IPv6 addresses, whose routes the kernel has not added to
+		// the table local yet.
 		addresses, err := r.addresses()
 		if err != nil {
 			return err

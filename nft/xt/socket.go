@@ -64,7 +64,7 @@ func decodeCgroup(info []byte) ([]rules.Match, bool) {
 func encodeCgroup(m rules.MatchCgroup) (Extension, error) {
 	switch {
 	case m.Path == "" || strings.ContainsRune(m.Path, 0):
-		return Extension{}, errors.New("a match of a cgroup must have its path")
+		return Extension{}, errors.New("the path of the cgroup is empty or contains a NUL byte")
 	case len(m.Path) >= cgroupPathLength:
 		return Extension{}, errors.New("the path of the cgroup is longer than 511 bytes")
 	}
