@@ -201,7 +201,7 @@ func FieldNamed(name string) Field {
 	return fields[i]
 }
 
-// Allows reports whether the field can have the value, in JSON.
+// Allows reports whether the field allows the JSON value.
 func (f Field) Allows(value json.RawMessage) bool { return len(f.set(new(Config), value)) == 0 }
 
 // setFields sets the given fields in the order of the table. It returns the faults of their values,
@@ -232,7 +232,7 @@ func setFields(c *Config, values map[string]json.RawMessage) rules.Faults {
 	return faults
 }
 
-// flatten moves the fields of the object kubernetes to the top level, with dots in their names.
+// flatten moves the fields of the object kubernetes to the top level, with the prefix "kubernetes.".
 func flatten(values map[string]json.RawMessage) (map[string]json.RawMessage, rules.Faults) {
 	flat := maps.Clone(values)
 	raw, ok := flat[earlyObject]
