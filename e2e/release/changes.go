@@ -27,15 +27,15 @@ func (r *Release) changesYAML() (string, error) {
 	entries := changesOf(string(log), r.Version)
 	if len(entries) == 0 {
 		entries = []change{{
-			"changed", "No section in the repository's change log about " + r.Version,
+			"changed", "The repository's change log lists no changes of " + r.Version,
 		}}
 	}
 	text, err := yaml.Marshal(entries)
 	return string(text), err
 }
 
-// changesOf returns the entries of a change log for a version. It omits sections whose kind
-// Artifact Hub does not support.
+// changesOf returns the entries of a change log for a version. It omits the entries below headings
+// that are not kinds of Artifact Hub.
 func changesOf(log, version string) []change {
 	kindOf := map[string]string{ // by the heading of a section
 		"Added": "added", "Changed": "changed", "Deprecated": "deprecated", "Removed": "removed",
