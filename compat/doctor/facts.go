@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/nft/xfrm"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -40,6 +41,9 @@ type Facts struct {
 	// Lookups are answers of the kernel about the routes of packets.
 	Lookups       RouteLookups
 	InterfacesErr error // of Interfaces, PolicyRules, Routes and Lookups
+	// IPsec are the IPsec policies that drop packets.
+	IPsec    []xfrm.Drop
+	IPsecErr error
 	// Interrupted contains the kinds of objects whose lists may be incomplete, because other
 	// processes changed them during each attempt to read them: interfaces, addresses, policy rules
 	// or routes.

@@ -109,6 +109,7 @@ func (d *diagnosis) run() []Finding {
 	d.checkLocalPorts()
 	d.checkDroppingRules()
 	d.checkLookups()
+	d.checkIPsec()
 	d.checkMarkRules()
 	d.checkMarkRoutes()
 	d.checkPassthrough()

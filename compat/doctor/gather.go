@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/nft/xfrm"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -38,12 +39,13 @@ func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
 	err = ns.Do(func() error {
 		f.Settings, f.SettingsErr = readSettings()
 		f.InterfacesErr = f.readNetwork()
+		f.IPsec, f.IPsecErr = xfrm.Drops(nil)
 		f.Legacy, f.LegacyErr = readLegacyTables()
 		f.Sockets, f.SocketsErr = readRawSockets()
 		return nil
 	})
 	if err != nil {
-		f.SettingsErr, f.InterfacesErr, f.LegacyErr, f.SocketsErr = err, err, err, err
+		f.SettingsErr, f.InterfacesErr, f.IPsecErr, f.LegacyErr, f.SocketsErr = err, err, err, err, err
 	}
 	findProcesses(f.Sockets, procDir)
 	f.Programs = bpf.List(ns, procDir)

@@ -29,7 +29,9 @@ import (
 func shell(t *testing.T, ns *netns.NS, script string) {
 	t.Helper()
 	err := ns.Do(func() error {
-		out, err := exec.Command("sh", "-ec", script).CombinedOutput()
+		command := exec.Command("sh", "-ec", script)
+		command.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+netnstest.SystemPath)
+		out, err := command.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %s", script, out)
 		}

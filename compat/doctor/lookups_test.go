@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -15,6 +16,9 @@ import (
 // redirectedPod returns the network of a pod with a proxy, an application and the rules of the mode.
 func redirectedPod(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Ruleset) {
 	t.Helper()
+	netnstest.RequireRoot(t)
+	netnstest.RequireBinary(t, "ip")
+	netnstest.RequireBinary(t, "sysctl")
 	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -44,11 +48,16 @@ func redirectedPod(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Rules
 	return network, desired
 }
 
-// interferences returns the warnings and problems about a pod. It omits programs, because programs
-// at the cgroup root belong to the test machine.
+// interferences returns the warnings and problems about a pod.
 func interferences(network *testbed.Network, desired rules.Ruleset, mode rules.Mode) string {
+	return warnings(Diagnose(Gather(network.Pod, desired, diff.DefaultBudget), typical(mode)))
+}
+
+// warnings returns the warnings and problems among the findings. It omits programs, because
+// programs at the cgroup root belong to the test machine.
+func warnings(findings []Finding) string {
 	var found []string
-	for _, f := range Diagnose(Gather(network.Pod, desired, diff.DefaultBudget), typical(mode)) {
+	for _, f := range findings {
 		if f.Topic != "programs" && (f.Severity == Warning || f.Severity == Problem) {
 			found = append(found, string(f.Severity)+" "+f.Topic+": "+f.Summary)
 		}
@@ -146,6 +155,26 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 			"problem settings: these parameters capture IPv6, but IPv6 is disabled for eth0",
 		},
 		{
+			"an IPsec policy that blocks packets", "ip xfrm policy add src 0.0.0.0/0 dst 10.9.9.9/32 dir out action block", redirect, outbound,
+			"warning routing: an IPsec policy drops outgoing packets to 10.9.9.9/32, because it blocks them: connections fail before the rules see their packets: ip xfrm policy src 0.0.0.0/0 dst 10.9.9.9/32 dir out action block priority 0",
+		},
+		{
+			"an IPsec policy without a state",
+			"ip xfrm policy add src ::/0 dst fd00:9::/32 dir out tmpl src fd00:10:244:1::5 dst fd00:10:244:1::1 proto esp mode tunnel",
+			tproxy, outbound6,
+			"warning routing: an IPsec policy drops outgoing packets to fd00:9::/32, because it requires IPsec, and no state for it exists: ",
+		},
+		{
+			"an IPsec policy for incoming packets",
+			"ip xfrm policy add src 0.0.0.0/0 dst 0.0.0.0/0 dir in tmpl src 10.244.1.1 dst 10.244.1.5 proto esp mode tunnel",
+			tproxy, inbound,
+			"problem routing: an IPsec policy drops incoming packets from 0.0.0.0/0 to 0.0.0.0/0, because it requires IPsec, which packets of the mesh do not have: these packets do not reach the proxy: ",
+		},
+		{
+			"IPsec policies that block packets by default", "ip xfrm policy setdefault in block out block", redirect, outbound6,
+			"problem routing: an IPsec policy drops outgoing packets to ::/0, because no other policy allows them: connections fail before the rules see their packets: ip xfrm policy default out block",
+		},
+		{
 			"marks of accepted connections", "sysctl -w net.ipv4.tcp_fwmark_accept=1", tproxy, inbound6,
 			"problem settings: tcp_fwmark_accept is 1: ",
 		},
@@ -208,6 +237,10 @@ func TestHarmlessRoutesAreNotReported(t *testing.T) {
 		"a second interface and strict rp_filter": second + "sysctl -w net.ipv4.conf.all.rp_filter=1",
 		"a table for the second interface": second + `ip rule add pref 32000 from 10.60.0.1 lookup 60
 			ip route add default via 10.60.0.2 dev net1 table 60`,
+		"IPsec with some peers": `ip xfrm policy add src 10.70.0.0/16 dst 10.244.1.5/32 dir in tmpl src 10.70.0.1 dst 10.244.1.5 proto esp mode tunnel
+			ip xfrm policy add src 10.70.0.0/16 dst 10.244.1.5/32 dir fwd tmpl src 10.70.0.1 dst 10.244.1.5 proto esp mode tunnel
+			ip xfrm policy add src 0.0.0.0/0 dst 0.0.0.0/0 dir out priority 5`,
+		"an IPsec policy for packets over lo": "ip xfrm policy add src 127.0.0.0/8 dst 127.0.0.0/8 dir out action block",
 		"sysctls": `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.route_localnet=1 \
 			net.ipv4.conf.all.accept_local=1 net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.lo.rp_filter=1 net.ipv4.fwmark_reflect=1`,
 		"tcp_fwmark_accept without TPROXY": "sysctl -w net.ipv4.tcp_fwmark_accept=1",
@@ -235,6 +268,65 @@ func TestHarmlessRoutesAreNotReported(t *testing.T) {
 					t.Errorf("want no warning, got\n%s", found)
 				}
 			})
+		}
+	}
+}
+
+// TestHealthyPodsAreNotReported diagnoses pods with one address family, pods in ambient mode, and
+// pods with rules in iptables-legacy.
+func TestHealthyPodsAreNotReported(t *testing.T) {
+	const onlyIPv4 = "ip -6 addr flush dev eth0; sysctl -w net.ipv6.conf.eth0.disable_ipv6=1"
+	for _, row := range []struct {
+		name, script string
+		change       func(*rules.Redirect)
+		isAmbient    bool
+	}{
+		{"IPv4 only", onlyIPv4, func(r *rules.Redirect) { r.IPv6 = false }, false},
+		{"IPv4 only, without IPv6 in the namespace", "sysctl -w net.ipv6.conf.all.disable_ipv6=1", func(r *rules.Redirect) { r.IPv6 = false }, false},
+		{"IPv6 only", "ip -4 addr flush dev eth0", func(*rules.Redirect) {}, false},
+		{"without DNS", "true", func(r *rules.Redirect) { r.DNS = rules.DNS{} }, false},
+		{"ambient mode", "true", nil, true},
+		{"ambient mode, IPv6 only", "ip -4 addr flush dev eth0", nil, true},
+	} {
+		for _, name := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+			for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+				if row.isAmbient && mode == rules.ModeTProxy {
+					continue
+				}
+				t.Run(strings.Join([]string{row.name, string(name), string(mode)}, ", "), func(t *testing.T) {
+					t.Parallel()
+					backend, err := compat.Choose(name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					netnstest.RequireBinary(t, "ip")
+					netnstest.RequireBinary(t, "sysctl")
+					pod := netnstest.NewPair(t).Pod
+					shell(t, pod, row.script)
+					var desired rules.Ruleset
+					var diagnose func(Facts) []Finding
+					if row.isAmbient {
+						a := rules.DefaultAmbient()
+						if desired, err = rules.CompileAmbient(a); err != nil {
+							t.Fatal(err)
+						}
+						diagnose = func(f Facts) []Finding { return DiagnoseAmbient(f, a) }
+					} else {
+						r := typical(mode)
+						row.change(&r)
+						desired = rules.MustCompile(r)
+						diagnose = func(f Facts) []Finding { return Diagnose(f, r) }
+					}
+					if _, err := backend.Apply(pod, desired, compat.Snapshot{}); err != nil {
+						t.Fatal(err)
+					}
+					f := Gather(pod, desired, diff.DefaultBudget)
+					f.Backend = name
+					if found := warnings(diagnose(f)); found != "" {
+						t.Errorf("want no warning, got\n%s", found)
+					}
+				})
+			}
 		}
 	}
 }

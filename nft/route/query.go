@@ -104,8 +104,8 @@ func (q Query) request() []byte {
 	return request.Serialize()
 }
 
-// A Drop is a route or policy rule that may drop packets, with an example of packets to which it may
-// apply. Other routes and rules may take precedence: see [LookUp].
+// A Drop is a route or policy rule that may drop packets, with an example of packets to which it
+// may apply. Other routes and rules may take precedence: see [LookUp].
 type Drop struct {
 	Query Query
 	Text  string // the route or rule in the syntax of the ip command
@@ -152,8 +152,8 @@ func Drops(ns *netns.NS, example Query, device func(index int) string) ([]Drop, 
 	return d.found, err
 }
 
-// mayDrop reports whether the route drops packets that it matches, or makes the kernel continue with
-// the next policy rule. The kernel also drops packets from a loopback address of IPv4 that a route
+// mayDrop reports whether the route drops packets that it matches, or makes the kernel continue
+// with the next policy rule. The kernel also drops packets from a loopback address of IPv4 that a route
 // sends by another interface than the loopback interface.
 func (r *foundRoute) mayDrop() bool {
 	switch r.kind {
@@ -220,7 +220,8 @@ func (s selection) within(destination netip.Prefix) selection {
 	return s
 }
 
-// decodeSelection returns selectors of a policy rule. body is a well-formed message of [decodeRule].
+// decodeSelection returns selectors of a policy rule. body is a well-formed message of
+// [decodeRule].
 func decodeSelection(body []byte) (s selection) {
 	if native.Uint32(body[8:])&netlink.FibRuleInvert != 0 {
 		return s

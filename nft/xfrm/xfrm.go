@@ -1,0 +1,320 @@
+// Package xfrm reads the IPsec policies of a network namespace, and determines which of them drop
+// packets without IPsec.
+//
+// The kernel looks up the policy for outgoing packets with their route, before they traverse the
+// rules, and again if a rule changes the route. It looks up the policy for incoming packets before
+// it delivers them. It applies no policy to packets over the loopback interface.
+package xfrm
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Drop is a policy that drops packets.
+type Drop struct {
+	Family      rules.Family
+	IsInbound   bool
+	Source      netip.Prefix // the packets to which the policy applies
+	Destination netip.Prefix
+	Protocol    rules.Protocol // 0: all
+	// RequiresIPsec reports whether the policy drops only packets without IPsec.
+	RequiresIPsec bool
+	Reason        string // why the policy drops the packets, as a clause
+	Text          string // the policy in the syntax of the ip command
+}
+
+// IsGeneral reports whether the policy applies to the packets of all hosts.
+func (d *Drop) IsGeneral() bool {
+	return d.Source.Bits() == 0 && (d.IsInbound || d.Destination.Bits() == 0)
+}
+
+// maxObjects is the maximum number of policies, and of states, of a namespace. A process of the pod
+// can add any number. It is a variable for tests.
+var maxObjects = 10_000
+
+// Drops returns the policies that drop packets of sockets, in the kernel's order: policies that
+// block packets, and policies that require an encapsulation for which no state exists or, of
+// incoming packets, that packets without IPsec do not have. It omits policies for a mark or a
+// virtual interface, policies to which another policy with a lower priority number applies first,
+// and policies for loopback addresses. A kernel without IPsec has none. More than 10,000 policies
+// or states are an error.
+func Drops(ns *netns.NS) (drops []Drop, err error) {
+	err = ns.Do(func() error {
+		drops, err = readDrops()
+		return err
+	})
+	return drops, err
+}
+
+// readDrops is like [Drops] for the namespace of the thread.
+func readDrops() ([]Drop, error) {
+	policies, err := list(nl.XFRM_MSG_GETPOLICY, nl.XFRM_MSG_NEWPOLICY, decodePolicy)
+	if isNotSupported(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the xfrm policies: %w", err)
+	}
+	states, err := list(nl.XFRM_MSG_GETSA, nl.XFRM_MSG_NEWSA, decodeState)
+	if err != nil {
+		return nil, fmt.Errorf("list the xfrm states: %w", err)
+	}
+	slices.SortStableFunc(policies, func(a, b policy) int { return cmp.Compare(a.priority, b.priority) })
+	var drops []Drop
+	for i := range policies {
+		p := &policies[i]
+		reason := p.dropReason(states)
+		if reason == "" || p.destination.Addr().IsLoopback() && p.destination.Bits() > 0 ||
+			slices.ContainsFunc(policies[:i], func(earlier policy) bool { return earlier.precedes(p) }) {
+			continue
+		}
+		drops = append(drops, Drop{
+			Family: p.family, IsInbound: p.direction == directionIn, Source: p.source, Destination: p.destination,
+			Protocol: p.protocol, RequiresIPsec: p.action == actionAllow, Reason: reason, Text: p.String(),
+		})
+	}
+	blocked, err := defaultDrops()
+	return append(drops, blocked...), err
+}
+
+// A template is an encapsulation that a policy requires. Its layout in messages is the struct
+// xfrm_user_tmpl (linux/xfrm.h).
+type template struct {
+	destination netip.Addr
+	spi, reqID  uint32
+	protocol    uint8
+	mode        uint8
+	isOptional  bool
+}
+
+// A policy is an IPsec policy.
+type policy struct {
+	family              rules.Family
+	source, destination netip.Prefix
+	protocol            rules.Protocol
+	priority            uint32
+	direction, action   uint8
+	isGeneral           bool // has no selector except those above
+	isIgnored           bool // is for a socket, a mark or a virtual interface
+	templates           []template
+}
+
+// A state is a security association.
+type state struct {
+	destination netip.Addr
+	spi, reqID  uint32
+	protocol    uint8
+	mode        uint8
+}
+
+// String formats the policy like the ip command, without its templates.
+func (p *policy) String() string {
+	text := fmt.Sprintf("ip xfrm policy src %s dst %s", p.source, p.destination)
+	if p.protocol != 0 {
+		text += fmt.Sprintf(" proto %s", p.protocol)
+	}
+	text += " dir " + map[uint8]string{directionIn: "in", directionOut: "out"}[p.direction]
+	if p.action != actionAllow {
+		text += " action block"
+	}
+	return fmt.Sprintf("%s priority %d", text, p.priority)
+}
+
+// dropReason returns why the policy drops packets, or "".
+func (p *policy) dropReason(states []state) string {
+	switch {
+	case p.isIgnored, p.direction != directionIn && p.direction != directionOut:
+		return ""
+	case p.action != actionAllow:
+		return "it blocks them"
+	}
+	for _, t := range p.templates {
+		switch {
+		case t.isOptional:
+		case p.direction == directionIn:
+			return "it requires IPsec, which packets of the mesh do not have"
+		case !slices.ContainsFunc(states, t.isSatisfiedBy):
+			return "it requires IPsec, and no state for it exists"
+		}
+	}
+	return ""
+}
+
+// isSatisfiedBy reports whether the kernel can use the state for the template.
+func (t template) isSatisfiedBy(s state) bool {
+	return t.protocol == s.protocol && t.mode == s.mode && s.spi != 0 &&
+		(t.reqID == 0 || t.reqID == s.reqID) && (t.spi == 0 || t.spi == s.spi) &&
+		(t.destination.IsUnspecified() || t.destination == s.destination)
+}
+
+// precedes reports whether the kernel applies the policy to all packets to which other applies.
+func (p *policy) precedes(other *policy) bool {
+	contains := func(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }
+	return p.isGeneral && !p.isIgnored && p.family == other.family && p.direction == other.direction &&
+		p.priority < other.priority && (p.protocol == 0 || p.protocol == other.protocol) &&
+		contains(p.source, other.source) && contains(p.destination, other.destination)
+}
+
+// The directions and actions of policies (linux/xfrm.h). The policies of sockets have larger
+// directions.
+const (
+	directionIn      = 0
+	directionOut     = 1
+	directionForward = 2
+	actionAllow      = 0
+)
+
+// The offsets and sizes of structs of linux/xfrm.h.
+const (
+	sizeofSelector     = 56
+	sizeofTemplate     = 64
+	sizeofPolicy       = 168 // struct xfrm_userpolicy_info
+	offsetOfPriority   = 152
+	offsetOfDirection  = 160
+	sizeofState        = 224 // struct xfrm_usersa_info
+	offsetOfStateReqID = 208
+)
+
+var native = binary.NativeEndian
+
+// decodePolicy decodes the body of a message about a policy.
+func decodePolicy(body []byte) (p policy, err error) {
+	if len(body) < sizeofPolicy {
+		return p, nlmsg.ErrMalformed
+	}
+	// struct xfrm_selector: daddr, saddr, dport, dport_mask, sport, sport_mask, family,
+	// prefixlen_d, prefixlen_s, proto, ifindex, user
+	number := native.Uint16(body[40:])
+	p.family = rules.IPv4
+	if number == unix.AF_INET6 {
+		p.family = rules.IPv6
+	}
+	p.destination = netip.PrefixFrom(addressOf(p.family, body), int(body[42]))
+	p.source = netip.PrefixFrom(addressOf(p.family, body[16:]), int(body[43]))
+	p.protocol = rules.Protocol(body[44])
+	p.isGeneral = native.Uint64(body[32:]) == 0 && native.Uint32(body[48:]) == 0
+	p.priority = native.Uint32(body[offsetOfPriority:])
+	p.direction, p.action = body[offsetOfDirection], body[offsetOfDirection+1]
+	p.isIgnored = p.direction > directionForward || number != unix.AF_INET && number != unix.AF_INET6
+	a := nlmsg.Attributes(body[sizeofPolicy:])
+	if id, ok := a.HostNumber(nl.XFRMA_IF_ID); ok && id != 0 {
+		p.isIgnored = true
+	}
+	if mark := a.Get(nl.XFRMA_MARK); len(mark) == 8 && native.Uint32(mark)&native.Uint32(mark[4:]) != 0 {
+		p.isIgnored = true
+	}
+	for t := range slices.Chunk(a.Get(nl.XFRMA_TMPL), sizeofTemplate) {
+		if len(t) < sizeofTemplate {
+			return p, nlmsg.ErrMalformed
+		}
+		family := rules.IPv4
+		if native.Uint16(t[24:]) == unix.AF_INET6 {
+			family = rules.IPv6
+		}
+		p.templates = append(p.templates, template{
+			destination: addressOf(family, t), spi: native.Uint32(t[16:]), protocol: t[20],
+			reqID: native.Uint32(t[44:]), mode: t[48], isOptional: t[50] != 0,
+		})
+	}
+	return p, nil
+}
+
+// decodeState decodes the body of a message about a state: a selector, a struct xfrm_id (daddr, spi,
+// proto), and other fields.
+func decodeState(body []byte) (state, error) {
+	if len(body) < sizeofState {
+		return state{}, nlmsg.ErrMalformed
+	}
+	family := rules.IPv4
+	if native.Uint16(body[offsetOfStateReqID+4:]) == unix.AF_INET6 {
+		family = rules.IPv6
+	}
+	id := body[sizeofSelector:]
+	return state{
+		destination: addressOf(family, id), spi: native.Uint32(id[16:]), protocol: id[20],
+		reqID: native.Uint32(body[offsetOfStateReqID:]), mode: body[offsetOfStateReqID+6],
+	}, nil
+}
+
+// addressOf returns the address at the beginning of an xfrm_address_t.
+func addressOf(family rules.Family, b []byte) netip.Addr {
+	if family == rules.IPv6 {
+		return netip.AddrFrom16([16]byte(b))
+	}
+	return netip.AddrFrom4([4]byte(b))
+}
+
+// list returns the objects of a dump. A change during the dump is ignored: the next reading sees it.
+func list[T any](request, answer int, decode func(body []byte) (T, error)) (objects []T, err error) {
+	for m, err := range nlmsg.Dump(unix.NETLINK_XFRM, nlmsg.NewRequest(uint16(request), unix.NLM_F_DUMP)) {
+		if err != nil {
+			return nil, err
+		}
+		if m.Type != uint16(answer) {
+			continue
+		}
+		o, err := decode(m.Body)
+		if err != nil {
+			return nil, err
+		}
+		if len(objects) == maxObjects {
+			return nil, fmt.Errorf("the namespace has more than %d", maxObjects)
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
+// getDefault is the type of messages about the default policies (XFRM_MSG_GETDEFAULT), and blocks the
+// number of a default policy that blocks packets (XFRM_USERPOLICY_BLOCK).
+const (
+	getDefault = 0x28
+	blocks     = 1
+)
+
+// defaultDrops returns the default policies that drop packets to which no policy applies. Kernels
+// before Linux 5.15 have none.
+func defaultDrops() ([]Drop, error) {
+	var drops []Drop
+	// struct xfrm_userpolicy_default: in, fwd, out
+	_, err := nlmsg.Request(unix.NETLINK_XFRM, nlmsg.NewRequest(getDefault, 0, 0, 0, 0),
+		func(m nlmsg.Message) error {
+			if m.Type != getDefault || len(m.Body) < 3 {
+				return nil
+			}
+			for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
+				all := netip.PrefixFrom(rules.ByFamily(family, netip.IPv4Unspecified(), netip.IPv6Unspecified()), 0)
+				for i, direction := range map[int]string{0: "in", 2: "out"} {
+					if m.Body[i] == blocks {
+						drops = append(drops, Drop{
+							Family: family, IsInbound: i == 0, Source: all, Destination: all,
+							Reason: "no other policy allows them",
+							Text:   fmt.Sprintf("ip xfrm policy default %s block", direction),
+						})
+					}
+				}
+			}
+			return nil
+		})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil
+	}
+	return drops, err
+}
+
+// isNotSupported reports whether the kernel lacks IPsec.
+func isNotSupported(err error) bool {
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT)
+}
