@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacyBackend is the [Backend] for the tables of iptables-legacy and ip6tables-legacy. [Translate]
-// describes the rules, and [steps] the order in which tables are replaced. Except for the snapshot
-// of an empty namespace in Plan, it ignores snapshots, because the kernel has no generation ID for
-// these tables.
+// legacyBackend is the [Backend] for the tables of iptables-legacy and ip6tables-legacy.
+// [Translate] describes the rules, and [steps] the order in which tables are replaced. Except for
+// the snapshot of an empty namespace in Plan, it ignores snapshots, because the kernel has no
+// generation ID for these tables.
 type legacyBackend struct{}
 
 func (legacyBackend) Name() BackendName { return BackendLegacy }
@@ -30,7 +30,7 @@ func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Result, 
 	return result, addMissingFeatures(err, rs)
 }
 
-// applyLegacy applies translated tables.
+// applyLegacy applies a translated ruleset.
 func applyLegacy(ns *netns.NS, desired Legacy) (result Result, err error) {
 	err = ns.DoNamed(func() error {
 		return withLock(func(exclusive bool) (err error) {
@@ -66,8 +66,8 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan
 	return p, err
 }
 
-// planLegacy returns the outcome of Apply in the namespace of the thread, but ignores routes: if
-// only routes differ, it returns Unchanged.
+// planLegacy returns the outcome that Apply would have in the namespace of the thread. It ignores
+// routes: if only routes differ, it returns Unchanged.
 func planLegacy(desired tables) (nft.Outcome, error) {
 	current, err := readLegacy(sluiceAndPrecedingRules)
 	if err != nil {

@@ -126,8 +126,8 @@ func oneOf(not bool, list []rules.Match) (alternatives matchAlternatives, except
 	return alternatives, nil
 }
 
-// interfaceConditions returns a condition for each name. It omits duplicates, and names that a
-// prefix in m.Names covers.
+// interfaceConditions returns the result of oneOf for a list with a condition for each name. It
+// omits duplicates, and names that a prefix in m.Names covers.
 func interfaceConditions(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
 	var list []rules.Match
 	for i, n := range m.Names {
@@ -143,7 +143,8 @@ func interfaceConditions(m rules.MatchInterface) (matchAlternatives, []rules.Mat
 	return oneOf(m.Not, list)
 }
 
-// addressConditions returns a condition for each prefix.
+// addressConditions returns the result of oneOf for a list with a condition for each prefix. No
+// packet of this family satisfies a match of the other family's addresses, even a negated one.
 func (tr *translator) addressConditions(m rules.MatchAddr) (matchAlternatives, []rules.Match) {
 	if m.Family() != tr.family {
 		return never, nil

@@ -112,7 +112,7 @@ var errLiveBusy = errors.New(
 	"the rules changed during every attempt to read them: another process writes continuously")
 
 // ReadLive returns the rules of the origin in the namespace (nil: the current one), in the order in
-// which the kernel evaluates them. The result is a consistent snapshot, even while other processes
+// which the kernel evaluates them. The rules are a consistent snapshot, even while other processes
 // write. At equal priority the chain registered last runs first. The kernel shows this order only
 // in its lists of hook functions ([nft.Hooks]). Older kernels lack these lists, and kernels up to
 // Linux 7.2 omit NAT chains from them. Live.Ambiguous contains the chains whose order is unknown.

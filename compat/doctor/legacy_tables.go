@@ -52,8 +52,8 @@ func (d *diagnosis) checkLegacy() {
 }
 
 // checkLegacyNAT reports the nat table of iptables-legacy. Its chains for destination NAT have the
-// priority NF_IP_PRI_NAT_DST, which equals [rules.IstioNATPriority]. name is the display name of the
-// table.
+// priority NF_IP_PRI_NAT_DST, which equals [rules.IstioNATPriority]. name is the display name of
+// the table.
 func (d *diagnosis) checkLegacyNAT(name string, t LegacyTable) {
 	summary := fmt.Sprintf("%s has %s at priority %d", name, countText(t.Rules, "NAT rule"),
 		rules.IstioNATPriority)

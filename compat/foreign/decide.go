@@ -23,8 +23,8 @@ const (
 
 // An Effect is the effect of foreign rules on captured traffic.
 type Effect struct {
-	// Bypasses contains classes of packets that bypass the proxy, the most general first. More is
-	// set if there are further classes.
+	// Bypasses contains classes of packets that bypass the proxy: classes of IPv4, then of IPv6,
+	// each sorted by the length of their descriptions. More is set if there are further classes.
 	Bypasses []Bypass `json:"bypasses"`
 	More     bool     `json:"more,omitempty"`
 	// Unknown contains the reasons why the outcome of captured packets is unknown, as sentences.
@@ -182,8 +182,8 @@ func decide(
 	return e
 }
 
-// evaluate compares the outcomes of packets of o.Families with the live rules to their outcomes with
-// the installed rules alone.
+// evaluate compares the outcomes of packets of o.Families with the live rules to their outcomes
+// with the installed rules alone.
 func evaluate(live *compat.Live, installed *rules.Ruleset, o diff.Options) Effect {
 	var e Effect
 	ambiguous := ofFamily(live.Ambiguous, o.Families[0])

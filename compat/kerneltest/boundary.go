@@ -15,27 +15,25 @@ import (
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
-	var targets []ruleRef
+	var refs []ruleRef
 	for _, rs := range rulesets {
 		for t, c := range rs.AllChains() {
 			for i := range c.Rules {
-				targets = append(targets, ruleRef{t, c, &c.Rules[i]})
+				refs = append(refs, ruleRef{t, c, &c.Rules[i]})
 			}
 		}
 	}
-	if len(targets) == 0 {
+	if len(refs) == 0 {
 		return nil
 	}
-	g.random.Shuffle(len(targets), func(i, j int) {
-		targets[i], targets[j] = targets[j], targets[i]
-	})
+	g.random.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
 	var packets []rules.Packet
 	used := usedPorts{}
 	// The network cannot send many of the packets, and others would affect an earlier connection.
 	const attemptsPerPacket = 20
 	for try := 0; len(packets) < count && try < attemptsPerPacket*count; try++ {
 		p := g.packet()
-		g.directTo(&p, targets[try%len(targets)])
+		g.directTo(&p, refs[try%len(refs)])
 		if n.Complete(&p); n.CheckSendable(&p) == nil && used.add(&p) {
 			packets = append(packets, p)
 		}

@@ -217,8 +217,8 @@ var (
 
 // Ends of rules.
 var (
-	// rareVerdicts contains ends of rules for all chains, rareNAT for NAT chains, and rareRejects for
-	// all other chains.
+	// rareVerdicts contains ends of rules for all chains, rareNAT for NAT chains, and rareRejects
+	// for all other chains.
 	rareVerdicts = []string{
 		"tcp dport vmap @verdicts",
 		"meta l4proto . th dport vmap { tcp . $S : accept, udp . $P : $T }",

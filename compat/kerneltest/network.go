@@ -41,7 +41,7 @@ type Network struct {
 
 	peer        *netns.NS // contains the peers of all interfaces
 	devices     map[string]*device
-	nameOfIndex map[uint32]string // the interfaces of the pod
+	nameOfIndex map[uint32]string // the names of the pod's interfaces
 	rawSockets  map[rawKey]int    // file descriptors
 	listeners   []int             // file descriptors of the open listeners
 	open        []Listener        // the open listeners

@@ -105,7 +105,7 @@ func (n *Network) loadObserver() error {
 	return n.addNotes()
 }
 
-// addNotes adds the rules that write the notes, which nft's language cannot express.
+// addNotes adds the rules that write [notes] to packets. nft's language cannot express these rules.
 func (n *Network) addNotes() error {
 	c, err := nftables.New(nftables.WithNetNSFd(n.Pod.FD()))
 	if err != nil {

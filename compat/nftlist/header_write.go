@@ -14,9 +14,9 @@ import (
 // the checksum.
 type writableField struct {
 	datatype
-	offset, length uint32 // of the bytes
-	bits           uint16 // of the field in the bytes
-	shift          int    // of the lowest bit
+	offset, length uint32 // of the bytes in the header
+	bits           uint16 // the bits of the field in these bytes
+	shift          int    // the position of the lowest of these bits
 }
 
 // writableFields contains the fields that nft can set, by protocol and name.

@@ -39,7 +39,8 @@ var kinds = map[string]string{
 }
 
 // handler answers a list request for a kind with all objects of this kind, a watch request with the
-// same objects if the client asks for the initial events, and any other request with the status 404.
+// same objects if the client asks for the initial events, and any other request with the status
+// 404.
 func handler(objects []object) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		log.Print(r.Method, " ", r.URL)
