@@ -71,6 +71,7 @@ func (n *Node) reconcile(
 	if !isDisconnected {
 		p.disconnectedSince = time.Time{}
 	}
+	// A missing connection to ztunnel or a missing sandbox is reported only if it lasts.
 	switch {
 	case isDisconnected:
 		if timeSince(&p.disconnectedSince) >= n.ZtunnelTime {

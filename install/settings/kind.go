@@ -173,8 +173,8 @@ func isLabelSelector(v string) bool {
 	return err == nil
 }
 
-// isFieldSelector reports whether the value is a field selector that contains only SelectableFields.
-// A selector would treat any other field as empty.
+// isFieldSelector reports whether the value is a field selector that contains only
+// SelectableFields. A selector would treat any other field as empty.
 func isFieldSelector(v string) bool {
 	s, err := fields.ParseSelector(v)
 	return err == nil && !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {

@@ -45,8 +45,8 @@ type Options struct {
 const (
 	defaultLifetime = 24 * time.Hour
 	defaultCheck    = 10 * time.Minute
-	// requestInterval is the longest interval for requesting a token while the published token is the
-	// projected one, or has an unknown lifetime. It is shortened by a random part of at most a
+	// requestInterval is the longest interval for requesting a token while the published token is
+	// the projected one, or has an unknown lifetime. It is shortened by a random part of at most a
 	// quarter.
 	requestInterval = 10 * time.Minute
 	// retryCheckAfter is the longest delay between a failed check and the next one. It is short,
