@@ -293,7 +293,8 @@ func (c *conn) findTable(name string) (*foundTable, error) {
 // explainRead adds the operation to the error of a request.
 func explainRead(operation string, err error) error {
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
-		if errors.Is(err, unix.EAGAIN) { // nlmsg.AnswerTimeout has passed: do not let the caller retry
+		// After nlmsg.AnswerTimeout, do not let the caller retry.
+		if errors.Is(err, unix.EAGAIN) {
 			return fmt.Errorf("%s: the kernel does not answer", operation)
 		}
 		return fmt.Errorf("%s: %w", operation, err)

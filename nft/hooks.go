@@ -75,9 +75,9 @@ const (
 )
 
 // Hooks returns the functions at prerouting, output and postrouting in the namespace (nil: the
-// current one), for IPv4 and IPv6. It changes nothing. [IsNotSupported] reports true for its error
-// if the kernel cannot list the functions, and [IsNotPermitted] if the process lacks the
-// permission.
+// current one), for IPv4 and IPv6. The kernel may load the module nfnetlink_hook, which has no
+// effect on packets. [IsNotSupported] reports true for the error of Hooks if the kernel cannot list
+// the functions, and [IsNotPermitted] if the process lacks the permission.
 func Hooks(ns *netns.NS) ([]HookList, error) { return withSocket(ns, (*conn).hooks) }
 
 // hooks is Hooks in the namespace of the socket.
