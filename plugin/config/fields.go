@@ -232,7 +232,8 @@ func setFields(c *Config, values map[string]json.RawMessage) rules.Faults {
 	return faults
 }
 
-// flatten moves the fields of the object kubernetes to the top level, with the prefix "kubernetes.".
+// flatten moves the fields of the object kubernetes to the top level, with the prefix
+// "kubernetes.".
 func flatten(values map[string]json.RawMessage) (map[string]json.RawMessage, rules.Faults) {
 	flat := maps.Clone(values)
 	raw, ok := flat[earlyObject]
