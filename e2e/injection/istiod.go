@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// The addresses on which istiod listens, in its own namespace.
+// The URLs of istiod in its own network namespace.
 const (
 	readyURL   = "http://127.0.0.1:8080/ready"
 	webhookURL = "https://127.0.0.1:15017/inject"
