@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/node"
+	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
 // callWhile calls check repeatedly while do runs.
@@ -241,6 +242,57 @@ func TestUpgradeInstallsTheExecutableFirst(t *testing.T) {
 		if !tn.elementIs(elementV2) || !tn.executableIs(pluginV2) {
 			t.Error("the executable or the element was not upgraded")
 		}
+	}
+}
+
+// TestRollbackChangesTheConfigurationFirst checks that the executable of the old version never
+// exists with the configuration of the new version, which the old version may refuse.
+func TestRollbackChangesTheConfigurationFirst(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.mustBeInstalled(tn.reconcile())
+	for range 10 {
+		tn.mustBeInstalled(tn.nodeOf(tn.upgraded()).Reconcile(t.Context()))
+		callWhile(func() {
+			executable := tn.read("bin/sluice-cni")
+			conflist := tn.read("conf/10-a.conflist")
+			if strings.Contains(conflist, "debug") && executable == pluginV1 {
+				t.Error("the old executable exists with the configuration of the new version")
+			}
+			if executable != pluginV1 && executable != pluginV2 {
+				t.Errorf("an executable of %d bytes is neither version", len(executable))
+			}
+		}, func() {
+			if s := tn.reconcile(); !s.Installed() || len(s.Changes) != 2 || len(s.Problems) > 0 {
+				t.Errorf("the rollback changed %v with problems %v, want two changes, no problem", s.Changes,
+					s.Problems)
+			}
+		})
+		if !tn.elementIs(elementV1) || !tn.executableIs(pluginV1) {
+			t.Error("the executable or the element was not rolled back")
+		}
+	}
+}
+
+// TestRollbackWithoutAWritableConfiguration checks that the new executable stays while the
+// configuration of the new version cannot be changed.
+func TestRollbackWithoutAWritableConfiguration(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.mustBeInstalled(tn.reconcile())
+	tn.mustBeInstalled(tn.nodeOf(tn.upgraded()).Reconcile(t.Context()))
+	makeWritable := filetest.ReadOnly(t, tn.path("conf"))
+	tn.wantBlocked(tn.reconcile(), node.ReadOnlyFileSystem, tn.path("conf"))
+	if !tn.elementIs(elementV2) || !tn.executableIs(pluginV2) {
+		t.Error("the executable or the element was changed")
+	}
+	makeWritable()
+	tn.mustBeInstalled(tn.reconcile())
+	if !tn.elementIs(elementV1) || !tn.executableIs(pluginV1) {
+		t.Error("the executable or the element was not rolled back")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -133,8 +134,8 @@ func (n *Node) withLock(
 	return errors.Join(err, lock.Release())
 }
 
-// converge installs the executables, and then the configuration that names them. It reports
-// conflicting writers.
+// converge installs the executables, and then the configuration that names them; see also
+// rollBackConfiguration. It reports conflicting writers.
 func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.tempRemoved {
 		n.removeTemporary(s, status)
@@ -147,6 +148,11 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 			n.conflicts.noteWritten(name, "")
 		}
 	}
+	if n.isRollback(s, j) && !n.rollBackConfiguration(s, j, status) {
+		status.Executable = Outdated // the later version, which stays
+		n.addConflicts(status)
+		return
+	}
 	// A configuration that names a missing executable would prevent all pods from starting.
 	if outdated, ok := n.install(s, j, status); ok {
 		n.updateNoops(s, j, status)
@@ -157,6 +163,39 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 		n.configure(s, j, status, outdated)
 	}
 	n.addConflicts(status)
+}
+
+// isRollback reports whether a later version of the plugin than the agent's is installed: the
+// journal contains both, and the agent's was installed first.
+func (n *Node) isRollback(s Settings, j *journal.Journal) bool {
+	source := s.Binaries[s.Type]
+	if n.executables.isKnownCopy(s.Type, source) {
+		return false
+	}
+	own, ownErr := n.executables.sum(source)
+	installed, err := n.executables.sum(filepath.Join(s.CNIBinDir, s.Type))
+	if ownErr != nil || err != nil {
+		return false // install reports the error
+	}
+	all := versions(j, s.Type)
+	i := slices.Index(all, own)
+	return i >= 0 && i < slices.Index(all, installed)
+}
+
+// rollBackConfiguration writes the configuration of the agent's version of the plugin while a later
+// version is installed, and reports whether it succeeded. The later version accepts the element of
+// an earlier one, also during an upgrade. An earlier version may refuse the element of a later one:
+// ADD would fail from the installation of its executable until the change of the configuration, or
+// for as long as the configuration cannot be written.
+func (n *Node) rollBackConfiguration(s Settings, j *journal.Journal, status *Status) (ok bool) {
+	before := *status
+	if !n.configure(s, j, status, false) {
+		return false
+	}
+	changes := status.Changes
+	*status = before // converge configures again, and adds the same problems
+	status.Changes = changes
+	return true
 }
 
 // removeTemporary removes temporary files of killed processes, and sets tempRemoved unless this
@@ -176,8 +215,10 @@ func (n *Node) removeTemporary(s Settings, status *Status) {
 const maxAttempts = 5
 
 // configure applies the desired state of the configuration directory. outdated is the first result
-// of install.
-func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdated bool) {
+// of install. It returns false after an error, with which the files may have other content.
+func (n *Node) configure(
+	s Settings, j *journal.Journal, status *Status, outdated bool,
+) (ok bool) {
 	var err error
 	for range maxAttempts {
 		var found Actual
@@ -216,6 +257,7 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 	if err != nil {
 		status.add(problemOf(err))
 	}
+	return err == nil
 }
 
 // readState reads the actual state.
