@@ -73,16 +73,19 @@ func (r *auditRun) auditAmbient(ctx context.Context, p *AmbientPod) {
 	}
 	// When the pod leaves ambient mode, its desired state is determined again.
 	r.version, r.pod.records, r.recordRemovedAt = "", nil, time.Time{}
-	if !r.Compare {
-		return
-	}
 	r.sandbox = &sandbox.Sandbox{ID: p.NetNS}
-	r.watchNamespace(p.Namespace)
+	if r.Compare {
+		r.watchNamespace(p.Namespace)
+	}
 	ns := meteredNamespace{p.Namespace, r}
+	// A repair is reported even if comparisons are disabled, like the repair of a pod that started
+	// without the plugin.
 	if repaired := p.TakeRepaired(); repaired != nil {
 		r.reportRepaired(ns, repaired)
 	}
-	r.auditNamespace(ctx, ns)
+	if r.Compare {
+		r.auditNamespace(ctx, ns)
+	}
 }
 
 // reportRepaired reports differences that the agent repaired when it enrolled the pod. If the

@@ -208,29 +208,35 @@ func TestRulesOfAnAmbientPodAreAuditedUntilItLeaves(t *testing.T) {
 }
 
 // TestRepairsAtEnrollmentAreReported checks that a repair is reported once if the agent made it
-// when it enrolled a pod again. It is not reported for a pod with Istio's rules, which istio-cni
-// had enrolled, or if it is unknown whether the pod has any.
+// when it enrolled a pod again, even if SLUICE_AUDIT is false. It is not reported for a pod with
+// Istio's rules, which istio-cni had enrolled, or if it is unknown whether the pod has any.
 func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 	for _, row := range []struct {
-		istio []string
-		err   error
-		want  string
+		istio   []string
+		err     error
+		compare bool
+		want    string
 	}{
-		{nil, nil, "RedirectRepaired"},
-		{[]string{"table inet istio-ambient"}, nil, ""},
-		{nil, errors.New("operation not permitted"), ""},
+		{nil, nil, true, "RedirectRepaired"},
+		{nil, nil, false, "RedirectRepaired"},
+		{[]string{"table inet istio-ambient"}, nil, true, ""},
+		{nil, errors.New("operation not permitted"), true, ""},
 	} {
 		want, istio := row.want, row.istio
 		synctest.Test(t, func(t *testing.T) {
 			env := newAmbientTestEnv(t, func(env *ambientTestEnv) {
+				env.options.Compare = row.compare
 				env.ns.istio, env.ns.istioErr = istio, row.err
 				env.repaired = &compat.Comparison{
 					Differences: rules.Compare(env.ns.rules, rules.Ruleset{}), Backend: compat.BackendNFT,
 				}
 			})
 			if got := env.takeEvents(); got != want || (env.ns.ended > 0) != (want != "") {
-				t.Errorf("Istio's rules %q, error %v: events %q, want %q; connections were ended %d times, "+
-					"want only with an event", istio, row.err, got, want, env.ns.ended)
+				t.Errorf("Istio's rules %q, error %v, audit %t: events %q, want %q; connections were ended %d times, "+
+					"want only with an event", istio, row.err, row.compare, got, want, env.ns.ended)
+			}
+			if (env.ns.checked > 0) != row.compare {
+				t.Errorf("audit %t: the rules were compared %d times", row.compare, env.ns.checked)
 			}
 			env.RulesChanged("uid-web")
 			settle()
