@@ -28,12 +28,13 @@ func (n BackendName) String() string {
 	return string(n)
 }
 
-// A Backend puts rulesets into network namespaces. Callers get one from [Choose],
+// A Backend installs rulesets in network namespaces. Callers get one from [Choose],
 // [InstalledBackends] or [Backends]. A nil namespace means the namespace of the calling thread.
 //
 // Apply, Check and Plan take a [Snapshot] from an earlier call for the same namespace and ruleset.
-// In Apply and Check, the nft backend does not read rules that are unchanged since the snapshot.
-// Plan uses only [EmptySnapshot]. With the zero Snapshot all methods read the complete state.
+// The nft backend does not read unchanged rules again: in Check if they were in sync, in Apply if
+// Check found differences. Plan uses only [EmptySnapshot]. With the zero Snapshot, the methods read
+// all rules of Sluice.
 //
 // All methods are safe for concurrent use, also by several processes in one namespace. Classify
 // their errors with [IsNotPermitted] and [IsNotSupported].
@@ -54,19 +55,18 @@ type Backend interface {
 	// establishes. Rules of Sluice in the other backend are differences. Foreign policy rules at
 	// Sluice's priority and foreign routes in Sluice's routing table (rules.Routing.Others) are
 	// differences too, although Apply does not remove them. If only the other backend cannot be
-	// read, Check returns its error together with the differences of this backend, which Apply can
-	// remove.
+	// read, Check returns the error together with the differences in this backend.
 	Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error)
 	// Read returns Sluice's rules, as the backend represents them, and Sluice's routes. If the
 	// backend holds no rules of Sluice, the result has no tables.
 	Read(ns *netns.NS) (rules.Ruleset, error)
-	// Remove deletes Sluice's rules, and Sluice's routes unless rules in the other backend need
-	// them. It reports whether it deleted anything, and returns no error if the kernel does not
-	// support the backend.
+	// Remove deletes Sluice's rules. It also deletes Sluice's routes, unless the other backend has
+	// rules of Sluice or cannot be read. It reports whether it deleted anything, and returns no
+	// error if the kernel does not support the backend.
 	Remove(ns *netns.NS) (bool, error)
 	// Plan returns what Apply would do with the rules, without changing anything. It ignores
-	// routes. With [EmptySnapshot] it does not read the namespace's rules, and assumes that the
-	// namespace holds no rules of Sluice.
+	// routes. With [EmptySnapshot] it does not read the namespace, and assumes that the namespace
+	// holds no rules of Sluice.
 	Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, error)
 }
 
@@ -82,23 +82,22 @@ type Result struct {
 	legacyEmpty bool // see Snapshot.legacyEmpty
 }
 
-// Snapshot returns the state of the namespace after Apply, for an immediately following Check. The
-// snapshot does not contain the rules: Check reads them from the kernel.
+// Snapshot returns a snapshot for a Check after Apply. It does not contain the rules: Check reads
+// them from the kernel.
 func (r Result) Snapshot() Snapshot {
 	return Snapshot{backend: r.Backend, legacyEmpty: r.legacyEmpty}
 }
 
 // IsLegacyTooLarge reports whether Apply or Check used nft and returned err only because the tables
 // of iptables-legacy exceed the limit of package xtables. used is the backend of the result. If err
-// joins several errors, all must have this cause. Apply has then tried to write the rules in
-// nf_tables, or Check has compared them, but it is unknown whether iptables-legacy has rules of
-// Sluice.
+// joins several errors, all must have this cause. The rules in nf_tables have then been applied or
+// compared, but it is unknown whether iptables-legacy has rules of Sluice.
 func IsLegacyTooLarge(used BackendName, err error) bool {
 	return used == BackendNFT && isOnlyTooLarge(err)
 }
 
-// CheckReadable is like [Backend.Check]. If the tables of iptables-legacy are too large to read, it
-// compares only the rules in nf_tables.
+// CheckReadable is like [Backend.Check], but a check with nft ignores iptables-legacy if its tables
+// are too large to read.
 func CheckReadable(
 	b Backend, ns *netns.NS, rs rules.Ruleset, prev Snapshot,
 ) (Comparison, error) {
@@ -126,7 +125,7 @@ type Plan struct {
 	// input of iptables-restore and ip6tables-restore; a comment before each part names the
 	// program. Text is empty if nothing would change.
 	Text string
-	// Bytes is the size of nft's transaction.
+	// Bytes is the size of nft's transaction, or 0 for legacy.
 	Bytes int
 }
 
@@ -147,8 +146,7 @@ type Comparison struct {
 	Snapshot Snapshot
 }
 
-// A Snapshot contains the state of a namespace that an earlier call read. The zero value contains
-// no state.
+// A Snapshot contains what an earlier call found in a namespace. The zero value contains nothing.
 type Snapshot struct {
 	// Generation is the generation ID of the nf_tables ruleset (NFT_MSG_GETGEN), or 0 if unknown.
 	Generation uint32

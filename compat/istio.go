@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// istioTables contains the tables to which istio-iptables adds rules.
+// istioTables contains the names of the tables to which istio-iptables adds rules.
 var istioTables = []string{"filter", "nat", "mangle", "raw"}
 
 // maxAttempts is the maximum number of attempts to replace a table while other processes change it.
@@ -37,8 +37,8 @@ func FindLegacyIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "find", findInTable)
 }
 
-// inEachTable calls inTable for each existing table that Istio may have written to, and returns the
-// lines and errors of all calls.
+// inEachTable calls inTable for each existing table in istioTables, and returns the lines and the
+// errors of all calls. verb begins the errors.
 func inEachTable(
 	ns *netns.NS, verb string, inTable func(*netns.NS, xtables.ID) ([]string, error),
 ) ([]string, error) {
@@ -61,7 +61,7 @@ func inEachTable(
 	return lines, errors.Join(errs...)
 }
 
-// findInTable returns the lines for Istio's rules in one table.
+// findInTable returns a line for each rule and each chain of Istio in a table.
 func findInTable(ns *netns.NS, id xtables.ID) ([]string, error) {
 	_, found, err := readWithIstio(ns, id)
 	return linesOf(found), err
@@ -76,7 +76,7 @@ func readWithIstio(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Leftovers
 	return t, istio.Find(decode(t)), nil
 }
 
-// linesOf returns a line for each object, with the prefix iptables-legacy.
+// linesOf returns a line with the prefix "iptables-legacy" for each rule and each chain.
 func linesOf(found istio.Leftovers) []string {
 	lines := found.Lines()
 	for i := range lines {
@@ -85,7 +85,7 @@ func linesOf(found istio.Leftovers) []string {
 	return lines
 }
 
-// removeFromTable deletes Istio's rules from one table.
+// removeFromTable deletes Istio's rules and chains from a table, and returns a line for each.
 func removeFromTable(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 	for range maxAttempts {
 		var t *xtables.Table

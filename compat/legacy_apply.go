@@ -17,7 +17,7 @@ type legacyApplier struct {
 	// result is zero until the rules are replaced.
 	result Result
 	writer writer
-	// found contains Sluice's tables of both backends before the call.
+	// found contains the tables of Sluice that the call has found in both backends.
 	found []rules.Table
 	// removeFromNFT is nft.RemoveRules, except in tests.
 	removeFromNFT func(*netns.NS) (bool, error)
@@ -94,16 +94,16 @@ func (a *legacyApplier) apply() error {
 	return nil
 }
 
-// setMoved records that the rules are in iptables-legacy. After the rules in nf_tables are removed,
-// or may be, nothing can be rolled back.
+// setMoved records that the rules are in iptables-legacy. From then on nothing is rolled back,
+// because the rules in nf_tables may have been removed.
 func (a *legacyApplier) setMoved(result Result) {
 	a.writer, a.result = writer{}, result
 	a.result.Moved, a.result.Outcome = true, nft.Replaced
 }
 
 // withGates returns the tables with the gate before the rules of each table that saves marks; see
-// SavesMarks. Otherwise these rules would treat a mark of the rules in nf_tables like their own
-// mark.
+// SavesMarks. Without the gate, these rules would treat a mark that the rules in nf_tables set as
+// their own.
 func withGates(desired tables) tables {
 	changed := tables{}
 	for id, t := range desired {

@@ -2,8 +2,8 @@ package kerneltest
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// statement draws a statement, which usually does not end the rule. A text that is repeated in a
-// list is drawn more often.
+// statement draws a statement, which usually does not end the rule. A list repeats the texts that
+// are drawn more often.
 func (d *nftGenerator) statement() string {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(3) {
@@ -12,7 +12,7 @@ func (d *nftGenerator) statement() string {
 	mark := draw(g, someMarks...)
 	choice := g.below(12)
 	if g.conntrack && g.oneIn(2) {
-		choice = draw(g, 1, 3, 4, 5, 6) // the cases that change marks, zones or tracking
+		choice = draw(g, 1, 3, 4, 5, 6) // the cases that set marks or zones, or disable tracking
 	}
 	switch choice {
 	case 0:
@@ -71,7 +71,8 @@ func (d *nftGenerator) natFamily() (family rules.Family, prefix string) {
 	return family, keyword + " "
 }
 
-// sourceNAT draws the end of a rule of a NAT chain at postrouting: SNAT, accept or nothing.
+// sourceNAT draws the end of a rule of a NAT chain at postrouting: a source NAT statement, accept
+// or nothing.
 func (d *nftGenerator) sourceNAT() string {
 	family, prefix := d.natFamily()
 	first, last := "169.254.7.127", "169.254.7.129"
@@ -82,7 +83,7 @@ func (d *nftGenerator) sourceNAT() string {
 		"snat "+prefix+"to "+first, "snat "+prefix+"to "+first+"-"+last)
 }
 
-// verdict draws the end of a rule: a verdict, a NAT or reject statement, or nothing.
+// verdict draws the end of a rule: a verdict, a verdict map, a NAT or reject statement, or nothing.
 func (d *nftGenerator) verdict() string {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(3) {

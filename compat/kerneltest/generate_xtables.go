@@ -42,14 +42,14 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 	t := Table{Program: p, Family: family, Name: name}
 	userChains := map[string][]string{}
 	for _, hook := range []string{"PREROUTING", "OUTPUT"} {
-		if !slices.Contains(builtin[name], hook) {
+		if !slices.Contains(builtInChains[name], hook) {
 			continue
 		}
 		for i := range g.below(3) {
 			userChains[hook] = append(userChains[hook], fmt.Sprintf("%c%d", hook[0], i))
 		}
 	}
-	for _, hook := range builtin[name] {
+	for _, hook := range builtInChains[name] {
 		policy := "ACCEPT"
 		if (hook == "PREROUTING" || hook == "OUTPUT") && name != "nat" && g.oneIn(12) {
 			policy = "DROP"

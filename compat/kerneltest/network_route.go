@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isLocal reports whether the address is an address of the pod.
+// isLocal reports whether the pod has the address.
 func isLocal(a netip.Addr) bool {
 	if a.IsLoopback() {
 		return true
@@ -17,8 +17,8 @@ func isLocal(a netip.Addr) bool {
 	})
 }
 
-// outInterface returns the interface by which the pod sends a packet with the destination and the
-// mark.
+// outInterface returns the interface through which the pod sends a packet with the destination and
+// the mark.
 func outInterface(to netip.Addr, mark uint32) string {
 	if mark == LocalMark || isLocal(to) {
 		return "lo"
@@ -31,8 +31,8 @@ func outInterface(to netip.Addr, mark uint32) string {
 	return "eth0"
 }
 
-// outInterfaceOf returns the interface by which the pod sends the packet if its socket is not bound
-// to an interface.
+// outInterfaceOf returns the interface through which the pod sends the packet, unless the sender
+// selects one.
 func outInterfaceOf(p *rules.Packet) string {
 	if p.Owner == nil { // a copy of an arriving packet is routed as if its mark were 0
 		return outInterface(p.Destination.Addr(), 0)
@@ -59,7 +59,8 @@ func addrType(a netip.Addr) rules.AddrType {
 }
 
 // Complete sets the fields of a packet that depend on the network: the outgoing interface, the
-// destination after a redirection, the types of the addresses, and the reverse path.
+// destination after a redirection, the types of the addresses, and the reverse path. It clears
+// Bound and SelectsInterface if the sender cannot select an interface for the destination.
 func (n *Network) Complete(p *rules.Packet) {
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	p.SourceType, p.DestinationType = addrType(from), addrType(to)

@@ -5,9 +5,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ShrinkPair reduces the rulesets of a failure. It keeps a reduction if the kernel still
-// contradicts the result of diff for the packet. It stops after maxShrinking. If the failure does
-// not repeat, it returns the failure with [ErrNotRepeated].
+// ShrinkPair removes parts of a failure's rulesets while the kernel still contradicts the result of
+// diff for the packet, and stops after maxShrinking. If the failure does not repeat, it returns the
+// failure with [ErrNotRepeated].
 func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	smallest := f
 	whole := diff.Pair[Ruleset]{Left: f.Left, Right: f.Right}
@@ -28,7 +28,8 @@ func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	return smallest, err
 }
 
-// smallerPairs returns the pairs that lack a part of both rulesets or of one of them.
+// smallerPairs returns the pairs that lack one part of one ruleset or, if the rulesets have equally
+// many parts, of both.
 func smallerPairs(p diff.Pair[Ruleset]) []diff.Pair[Ruleset] {
 	var pairs []diff.Pair[Ruleset]
 	left, right := p.Left.smaller(), p.Right.smaller()

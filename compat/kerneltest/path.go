@@ -38,9 +38,9 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
 	}
 }
 
-// ShrinkPath removes rules, terms, chains and tables from the ruleset of a failure while the path
-// still differs from the prediction, and stops after maxShrinking. If the failure does not repeat,
-// it returns the failure with [ErrNotRepeated].
+// ShrinkPath removes parts of the ruleset of a failure while the path in the kernel still differs
+// from the model, and stops after maxShrinking. If the failure does not repeat, it returns the
+// failure with [ErrNotRepeated].
 func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, Ruleset.smaller, func(rs Ruleset) (bool, error) {
@@ -81,7 +81,7 @@ func (n *Network) tracePaths(
 		}
 		cause := causeOfUnknownSockets(rs, p)
 		if rs.uses(Legacy) && sharesHeader(packets, i) {
-			cause = "the log of iptables-legacy has no id, and another packet may have this header"
+			cause = "the log of iptables-legacy has no packet ID, and another packet may have this header"
 		}
 		if cause != "" {
 			counts.NotCompared[cause]++
@@ -170,8 +170,8 @@ func (n *Network) sendTraced(packets []rules.Packet) (
 		return nil, nil, err
 	}
 	traces = make([]*trace.Packet, len(packets))
-	// Take returns the packets whose last event is older than its argument. A time in the future
-	// selects all packets.
+	// Take returns the packets whose last event was read before the given time. A time in the
+	// future selects all packets.
 	for _, p := range collector.Take(time.Now().Add(time.Hour)) {
 		i := indexOfHeader(packets, &p)
 		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {
@@ -202,7 +202,7 @@ func collect(collector *trace.Collector, next func() (trace.Batch, error)) error
 }
 
 // waitUntilUntraced waits until the kernel has removed the table of a closed trace session. A
-// program that another goroutine starts may keep the session's socket open for a moment.
+// process that another goroutine is starting may hold a copy of the session's socket for a moment.
 func (n *Network) waitUntilUntraced() error {
 	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(time.Millisecond) {
 		tables, err := n.tables.ListTablesOfFamily(nftables.TableFamilyINet)
@@ -212,11 +212,11 @@ func (n *Network) waitUntilUntraced() error {
 			return err
 		}
 	}
-	return errors.New("the table of a closed session remains")
+	return fmt.Errorf("table %s of a closed trace session remains", trace.Table)
 }
 
-// indexOfHeader returns the index of the packet with the traced header. It returns -1 if no packet
-// or more than one has the header.
+// indexOfHeader returns the index of the packet with the header and the direction of the traced
+// packet. It returns -1 unless exactly one packet has them.
 func indexOfHeader(packets []rules.Packet, traced *trace.Packet) int {
 	h, arrived := traced.Header(), traced.Events[0].In != 0 // In is the index of an interface
 	if h == nil {

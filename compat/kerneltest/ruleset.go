@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Program loads tables. One value represents iptables and ip6tables of a variant.
+// A Program is a program that loads tables. The iptables and ip6tables of a variant are one
+// Program.
 type Program string
 
 // The programs.
@@ -42,8 +43,8 @@ type Chain struct {
 	Rules []Rule
 }
 
-// A Rule is a list of terms: matches, statements and targets with their options. The rule without
-// one of its terms is usually valid too.
+// A Rule is a list of terms: matches, statements and targets with their options. A rule usually
+// remains valid when one of its terms is removed.
 type Rule []string
 
 // String returns the inputs of the programs, each after a comment with the program's command.
@@ -125,7 +126,7 @@ func (t *Table) text() string {
 	return text.String()
 }
 
-// uses reports whether the program loads one of the tables.
+// uses reports whether the program loads at least one of the tables.
 func (rs Ruleset) uses(p Program) bool {
 	return slices.ContainsFunc(rs, func(t Table) bool { return t.Program == p })
 }
@@ -155,8 +156,8 @@ type legacyTable struct {
 	name   string
 }
 
-// builtin contains the built-in chains of iptables' tables.
-var builtin = map[string][]string{
+// builtInChains contains the built-in chains of each table of iptables.
+var builtInChains = map[string][]string{
 	"raw":      {"PREROUTING", "OUTPUT"},
 	"mangle":   {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
 	"nat":      {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
@@ -164,7 +165,7 @@ var builtin = map[string][]string{
 	"security": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// Reset deletes all connections, and all rules except those of the observer tables.
+// Reset deletes all conntrack entries, and all rules except those of the observer tables.
 func (n *Network) Reset() error {
 	tables, err := n.tables.ListTables()
 	if err != nil {
@@ -183,14 +184,14 @@ func (n *Network) Reset() error {
 		}
 	}
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
-		// The kernel keeps the tables of iptables-legacy. Restore them without rules.
+		// Tables of iptables-legacy cannot be deleted. Replace them by tables without rules.
 		input, command := "", ""
 		for t := range n.legacy {
 			if t.family != family {
 				continue
 			}
 			empty := Table{Program: Legacy, Family: family, Name: t.name}
-			for _, chain := range builtin[t.name] {
+			for _, chain := range builtInChains[t.name] {
 				empty.Chains = append(empty.Chains, Chain{Name: chain, Base: "ACCEPT"})
 			}
 			input, command = input+empty.text(), empty.command()[0]
@@ -211,8 +212,8 @@ func (n *Network) openTables() (err error) {
 	return err
 }
 
-// Read returns the model of the pod's rules without the observer tables. It omits an ambiguity that
-// involves fewer than two other chains.
+// Read returns the model of the pod's rules without the observer tables. It omits an ambiguity
+// unless it involves at least two chains of other tables.
 func (n *Network) Read() (compat.Live, error) {
 	live, err := compat.ReadLive(n.Pod, compat.OriginAll)
 	live.Ruleset.Tables = slices.DeleteFunc(live.Ruleset.Tables, func(t rules.Table) bool {

@@ -20,7 +20,7 @@ type datatype struct {
 	// isFlags reports whether a comparison without an operator matches any of the bits.
 	isFlags bool
 	// bits and shift describe a field that does not fill its bytes: the number of its bits, and the
-	// number of lower bits. bits is 0 for other fields.
+	// number of bits below them. bits is 0 for other fields.
 	bits, shift int
 	// parse returns the number that a name stands for. It is nil if values have no names.
 	parse func(name string) (uint64, bool)
@@ -48,7 +48,7 @@ var (
 	zoneType      = datatype{size: 2, isHostOrder: true}
 	etherType     = datatype{size: 2, parse: parseEtherType}
 	idType        = datatype{size: 4}                                    // also of sequence numbers
-	tcType        = datatype{size: 4, isHostOrder: true, parse: parseTC} // a handle of traffic control
+	tcType        = datatype{size: 4, isHostOrder: true, parse: parseTC} // a tc handle
 	byteType      = datatype{size: 1}
 	protocolType  = datatype{size: 1, parse: parseProtocol}
 	l4protoType   = datatype{size: 1, isHostOrder: true, parse: parseProtocol}
@@ -75,8 +75,8 @@ var (
 	eventType     = datatype{size: 4, isHostOrder: true, isFlags: true, parse: parseEvent}
 )
 
-// The types of fields that do not fill their bytes. dscpType is a class of differentiated services,
-// and ecnType a code point of explicit congestion notification.
+// The types of fields that do not fill their bytes. DSCP is the differentiated services code point,
+// and ECN the field for explicit congestion notification.
 var (
 	highNibbleType = datatype{size: 1, bits: 4, shift: 4}
 	lowNibbleType  = datatype{size: 1, bits: 4}
@@ -89,7 +89,7 @@ var (
 )
 
 // encodesLike reports whether two types encode values in the same way. It does not compare the
-// names of values, because nft accepts only types with the same names for a set.
+// names of values, because nft lets a set be used only with types that have the same names.
 func (t datatype) encodesLike(other datatype) bool {
 	return t.kind == other.kind && t.size == other.size && t.isHostOrder == other.isHostOrder &&
 		t.isPair == other.isPair && t.bits == other.bits && t.shift == other.shift &&
@@ -119,7 +119,8 @@ func reverseToHostOrder(value []byte) {
 	}
 }
 
-// scalar encodes a number, a name or an address.
+// scalar encodes a number, a boolean, a name or an address. It returns false if the type does not
+// have the value.
 func (t datatype) scalar(e json.RawMessage, inInterval bool) ([]byte, bool) {
 	var name string
 	var n uint64
@@ -181,8 +182,8 @@ func (t datatype) flags(e json.RawMessage) ([]byte, bool) {
 // maxFlags is the maximum number of flags and operations in a value.
 const maxFlags = 64
 
-// addFlags adds flags to a sum. remaining is the number of flags and operations that the value may
-// still have; addFlags decreases it.
+// addFlags sets the bits of flags in sum. remaining is the number of flags and operations that the
+// value may still have; addFlags decreases it.
 func (t datatype) addFlags(sum []byte, e json.RawMessage, remaining *int) bool {
 	if *remaining--; *remaining < 0 {
 		return false
@@ -256,8 +257,8 @@ func (t datatype) prefix(e json.RawMessage) (netip.Prefix, bool) {
 	return prefix, prefix.IsValid()
 }
 
-// highBits decodes the high bits of a mark in the form of a prefix: the mark and the number of
-// bits. It encodes the mark like number.
+// highBits decodes a comparison of the high bits of a mark, which nft lists as a prefix: the mark
+// and the number of bits. It encodes the mark like number.
 func (t datatype) highBits(e json.RawMessage, inInterval bool) (value []byte, bits int, ok bool) {
 	var p struct {
 		Prefix struct {

@@ -41,7 +41,7 @@ func (in *reader) readJSON(file string, text []byte) error {
 }
 
 // notJSON returns the error for a text that is not JSON, with the position of the error, or for
-// JSON with other types than a listing.
+// JSON with types other than a listing's.
 func notJSON(file string, text []byte, err error) error {
 	const want = "the output of nft -j list ruleset"
 	syntax := (*json.SyntaxError)(nil)
@@ -81,9 +81,9 @@ func describeTypeError(err error) error {
 // maxValueLength is the maximum length of a value in an error, in bytes.
 const maxValueLength = 40
 
-// readObject stores a table, a chain, a rule, a set or a map. It ignores other kinds of objects,
-// such as named counters, because the effect of the statements that use them does not depend on
-// their values.
+// readObject stores a table, a chain, a rule, a set or a map. It checks the version, rejects
+// commands, and ignores other objects, such as named counters: the effect of the statements that
+// use them does not depend on their values.
 func (in *reader) readObject(kind string, body json.RawMessage) error {
 	switch kind {
 	case "metainfo":
@@ -112,14 +112,13 @@ func (in *reader) readObject(kind string, body json.RawMessage) error {
 		in.sets[objectID{s.Family, s.Table, s.Name}] = s
 		return err
 	case "element":
-		return errors.New("elements apart from their set: want the output of nft -j list ruleset")
+		return errors.New("elements outside their set: want the output of nft -j list ruleset")
 	case "add", "replace", "create", "insert", "delete", "destroy", "list", "reset", "flush", "rename":
 		return errors.New("a command: want the output of nft -j list ruleset")
 	}
 	return nil
 }
 
-// decoded decodes an object.
 func decoded[T any](body json.RawMessage) (object T, err error) {
 	err = json.Unmarshal(body, &object)
 	return object, err

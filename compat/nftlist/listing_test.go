@@ -311,7 +311,7 @@ func TestJSONThatIsNotAListing(t *testing.T) {
 		"{}": `there is no list "nftables"`,
 		`{"nftables":[{"metainfo":{"json_schema_version":2}}]}`:                                  "object 1, metainfo: version 2 of the format: want 1",
 		`{"nftables":[{"table":[]}]}`:                                                            "object 1, table: ",
-		`{"nftables":[{"element":{}}]}`:                                                          "elements apart from their set",
+		`{"nftables":[{"element":{}}]}`:                                                          "elements outside their set",
 		`{"nftables":[{"add":{"table":{}}}]}`:                                                    "object 1, add: a command",
 		`{"nftables":[{"rule":{}}]}`:                                                             `object 1, rule: there is no list "expr"`,
 		`{"nftables":[{"chain":{"family":"ip","table":"t","name":"c"}}]}`:                        "chain ip t c: its table is not listed",

@@ -19,8 +19,8 @@ func parseOperand(c *cursor) json.RawMessage {
 }
 
 // parsePart reads a property of packets or a computation, and bitwise operations on it. It rejects
-// an operator that binds tighter than the operator before it, as in a | b & c. nft never lists such
-// an expression: it adds parentheses, or evaluates the constant operation.
+// an operator that binds more tightly than the operator before it, as in a | b & c. nft never lists
+// such an expression: it adds parentheses, or evaluates an operation on constants.
 func parsePart(c *cursor) json.RawMessage {
 	var value json.RawMessage
 	if c.peek(0).opensParenthesis() {
@@ -40,7 +40,7 @@ func parsePart(c *cursor) json.RawMessage {
 	return value
 }
 
-// tightest is the precedence of the operators that bind their operands tightest.
+// tightest is the highest precedence: the precedence of the shifts.
 const tightest = 4
 
 // precedenceOf returns the precedence of a bitwise operator in nft, or 0 for any other token.
@@ -97,7 +97,7 @@ func parseExpression(c *cursor) json.RawMessage {
 		return keyExpression("meta", first.text)
 	case strings.HasPrefix(first.text, "@"):
 		return parseRawPayload(c, first.text[1:])
-	case second.kind != word: // all other expressions have at least two words
+	case second.kind != word: // the expressions below have at least two words
 	case first.is("ct") && second.is("original", "reply"):
 		return parseDirected(c)
 	case first.is("meta", "ct"), first.is("socket") && !second.is("cgroupv2"):

@@ -12,17 +12,17 @@ import (
 // An IstioLog is the result of the last run in a log of an istio-init container.
 type IstioLog struct {
 	// Tables are the resulting tables, as Parse returns them, IPv4 first. [rules.Rule.Line] is a
-	// line of the log. If the log does not contain the state of a family, Tables contains no tables
-	// of the family. istio-init prints the state of IPv6 only if it captures IPv6.
+	// line of the log. Tables contains no tables of a family if the log contains neither its final
+	// state nor its input. istio-init prints these for IPv6 only if it captures IPv6.
 	Tables []rules.Table
-	// DryRun is set if the run changed nothing. Tables are then the result of the same run on empty
-	// tables.
+	// DryRun is set if the run was a dry run, which changes nothing. Tables are then the result of
+	// the same run on empty tables.
 	DryRun bool
 	// FromInput is set if some tables are the result of applying the input of iptables-restore to
 	// empty tables. This is the case in a dry run, and if the log lacks the final state of a
 	// family.
 	FromInput bool
-	// Failure is the error of the run; empty if the run succeeded. A failed run has tables too.
+	// Failure is the error of the run, or empty if the run succeeded. A failed run has tables too.
 	Failure string
 	// Redirect contains the printed parameters of the run. It is nil if the log lacks parameters
 	// that its version prints, if a parameter is invalid, or if the run only removed rules.
@@ -40,9 +40,9 @@ type IstioLog struct {
 // or without time, JSON, or the plain output of versions up to 1.9. If the log contains several
 // runs, ParseIstioLog returns the last run. file is the name of the log in errors.
 //
-// The error is an error of [Parse], a [*SyntaxError] if the log contains no iptables rules or more
-// than 262,144 lines, or an error of reading. A run with native nftables is an error too, because
-// its log has no rules in a format that this package reads.
+// The error is an error of [Parse], a [*SyntaxError] if the log contains no iptables rules, lacks
+// some of them or has more than 262,144 lines, or an error of reading. A run with native nftables
+// is an error too, because its log has no rules in a format that this package reads.
 func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -86,7 +86,7 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	return l, nil
 }
 
-// howToLog is a part of errors that describes the command that prints the log.
+// howToLog is the part of errors that names the command that prints the log.
 const howToLog = "as kubectl logs POD -c istio-init prints it"
 
 // endsBeforeRules is the [SyntaxError.Want] of the error about a log that ends before its rules.
@@ -100,10 +100,10 @@ func syntaxErrorAt(file string, e *logEntry, want string) *SyntaxError {
 	}
 }
 
-// isTruncated reports whether the log lacks some tables of the entry: the log ends within the
-// entry, or another program has written to the log. tables are the tables that the entry contains.
-// Every run adds rules of IPv4, and rules of IPv6 if it captures IPv6. The final state contains all
-// tables of the input. A run that fails or removes rules may leave no table.
+// isTruncated reports whether the entry lacks some tables, because the log ends within the entry or
+// another program has written to the log. tables are the tables that the entry contains. Every run
+// adds rules of IPv4, and rules of IPv6 if it captures IPv6. The final state contains all tables of
+// the input. A run that fails or only removes rules may leave no table.
 func (r *istioRun) isTruncated(family rules.Family, entry *logEntry, tables []rules.Table) bool {
 	if r.failure() != "" || r.configValue("CLEANUP_ONLY") == "true" {
 		return false

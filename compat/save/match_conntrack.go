@@ -61,9 +61,8 @@ func (r *moduleReader) matchConntrack() []rules.Match {
 	return r.unknownConnection()
 }
 
-// unknownConnection records that the match is unknown. Its text is the text of the same match in
-// the kernel, if the values of all options are valid and no option is repeated. unknownConnection
-// always returns nil.
+// unknownConnection records that the match is unknown, and returns nil. The text of the match is
+// the text of the same match in the kernel, if all values are valid and no option is repeated.
 func (r *moduleReader) unknownConnection() []rules.Match {
 	r.isUnknown = true
 	var c xt.Conntrack
@@ -137,12 +136,12 @@ func (r *moduleReader) setConnectionAddress(
 	return true
 }
 
-// addConntrack writes the match conntrack for a match of the state, the status or the direction.
+// addConntrack adds the match conntrack for a match of the state, the status or the direction.
 func (p *rulePrinter) addConntrack(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchState:
 		if m.States == 0 {
-			return fmt.Errorf("%s: iptables compares one state or more", m)
+			return fmt.Errorf("%s: iptables needs at least one state", m)
 		}
 		p.add("-m", "conntrack")
 		p.addOption(m.Not, "--ctstate", strings.ToUpper(m.States.String()))

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file parses matches that depend on earlier packets or on chance. The model does not
+// This file parses matches that depend on earlier packets or on random numbers. The model does not
 // represent these matches.
 
 // limitText returns the text of the match limit.
@@ -24,7 +24,8 @@ func (r *moduleReader) limitText() (text string, ok bool) {
 }
 
 // limitRate parses a rate such as "3/hour" and returns the time between two packets, in units of
-// 100 µs (parse_rate in extensions/libxt_limit.c of iptables). The unit may be abbreviated.
+// 100 µs (parse_rate in extensions/libxt_limit.c of iptables). The unit may be abbreviated, and is
+// a second if it is missing.
 func limitRate(text string) (average uint32, ok bool) {
 	rate, unit, hasUnit := strings.Cut(text, "/")
 	n, err := strconv.ParseUint(rate, 10, 31)
@@ -66,7 +67,8 @@ func (r *moduleReader) statisticText() (text string, ok bool) {
 }
 
 // recentText returns the text of the match recent, which uses a named list of addresses. --set adds
-// the packet's address and always matches (recent_mt in net/netfilter/xt_recent.c).
+// the packet's address and matches every packet or, if it is negated, no packet (recent_mt in
+// net/netfilter/xt_recent.c).
 func (r *moduleReader) recentText() (text string, ok bool) {
 	m, ok := r.recent()
 	r.state = xt.StateOfRecent(r.optionValue("--name", "DEFAULT"))
@@ -82,13 +84,13 @@ func (r *moduleReader) recentText() (text string, ok bool) {
 }
 
 // matchNFAcct parses the match nfacct, which counts packets in a named object. It matches every
-// packet or, if the object has a quota, every packet after the quota is used up.
+// packet or, if the object has a quota, every packet once the quota is used up.
 func (r *moduleReader) matchNFAcct() []rules.Match {
 	r.isUnknown, r.state = true, xt.StateOfAccount(r.optionValue("--nfacct-name", ""))
 	return nil
 }
 
-// matchRateest parses the match rateest, which compares a rate that the target RATEEST measures.
+// matchRateest parses the match rateest, which compares rates that the target RATEEST measures.
 func (r *moduleReader) matchRateest() []rules.Match {
 	r.isUnknown, r.state = true, xt.StateOfRates
 	return nil

@@ -17,9 +17,9 @@ import (
 // Each rule must be expressible in xtables. It may have one match of the protocol and of each
 // interface, and one action in addition to the counter. Each match may have one value: one
 // interface, range of addresses, protocol or range of IDs, or up to fifteen ports. Otherwise Print
-// writes nothing, and returns up to twenty errors, joined. Each error names the table and, for an
-// error of a chain or a rule, also the chain and the rule. Print does not check matches and targets
-// that the kernel allows only at some hooks, such as owner and TPROXY.
+// writes nothing, and returns up to twenty errors and the number of further errors, joined. Each
+// error names the table, and the chain and the rule that it concerns, if any. Print does not check
+// whether the kernel allows a match or target, such as owner or TPROXY, at the hook.
 func Print(w io.Writer, tables []rules.Table) error {
 	var text bytes.Buffer
 	var errs []error
@@ -50,7 +50,7 @@ func Print(w io.Writer, tables []rules.Table) error {
 type tablePrinter struct {
 	*bytes.Buffer
 	table *rules.Table
-	chain *rules.Chain
+	chain *rules.Chain // the current chain, nil before the first one
 	errs  []error
 }
 
@@ -116,8 +116,8 @@ func (p *tablePrinter) policy() (string, error) {
 	return "-", nil
 }
 
-// sameBase reports whether a chain is registered like the built-in chain. It ignores the order of
-// chains with equal priority.
+// sameBase reports whether b has the type, the hook and the priority of the built-in chain of the
+// table at the hook. It ignores the policy, and the order of chains with equal priority.
 func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	if b == nil {
 		return false
@@ -128,14 +128,14 @@ func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 }
 
 // maxWords is the maximum number of words of a rule in iptables-restore: 255 arguments (MAX_ARGC in
-// iptables' xshared.h) without the arguments that iptables-restore adds. For a rule with a counter,
-// iptables-restore adds counterWords further arguments.
+// iptables' xshared.h) minus the arguments that iptables-restore adds. For a rule with a counter,
+// iptables-restore adds another counterWords arguments.
 const (
 	maxWords     = 251
 	counterWords = 3
 )
 
-// printRule writes a rule, or nothing if there is an error.
+// printRule writes a rule. If it returns an error, it has written nothing.
 func (p *tablePrinter) printRule(r *rules.Rule) error {
 	line := rulePrinter{table: p.table, chain: p.chain, words: []string{"-A", p.chain.Name}}
 	if err := line.addMatches(r.Matches); err != nil {

@@ -209,7 +209,7 @@ func TestPrintNamesRulesThatIPTablesCannotExpress(t *testing.T) {
 			"nat", ruleOf(ids(false, false, rules.IDRange{Last: 1<<32 - 1})),
 			"meta skgid 0-4294967295: iptables compares ids from 0 to 4294967294",
 		},
-		{"nat", ruleOf(rules.MatchState{}), "ct state : iptables compares one state or more"},
+		{"nat", ruleOf(rules.MatchState{}), "ct state : iptables needs at least one state"},
 		{
 			"nat", ruleOf(rules.MatchStatus{Status: rules.StatusDNAT}),
 			"ct status dnat: iptables matches snat and dnat as states, not as status bits",

@@ -12,11 +12,11 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 	isGoto := flag.raw == "-g" || flag.raw == "--goto"
 	name := r.next("a target or a chain")
 	target := knownTargets()[name.text]
-	to := r.table().chainByName[name.text]
-	isChain := to != nil
+	chain := r.table().chainByName[name.text]
+	isChain := chain != nil
 	switch {
 	case target != nil && !isGoto:
-	case isChain && to.base != nil:
+	case isChain && chain.base != nil:
 		r.fail(name, "a target or a chain that is not built in")
 		return
 	case isChain:
@@ -35,8 +35,8 @@ func (r *ruleReader) readTarget(flag word, not bool) {
 	r.modules = append(r.modules, r.target)
 }
 
-// action returns the action of the rule's target. It returns nil if the rule has no target, or if
-// the target does not affect packets.
+// action returns the action of the rule's target. It returns nil if the rule has no target, if the
+// target does not affect packets, or after some errors.
 func (r *ruleReader) action() rules.Action {
 	if r.target == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 )
 
 // This file lists the targets that the package knows. The functions that parse the targets are in
-// this file and in the files target_*.go. Their names begin with target, or end with Text. The
-// method addAction of rulePrinter writes the targets.
+// this file and in the files target_*.go. Their names begin with target, or end with Text. Method
+// addAction of rulePrinter writes targets.
 
 // knownTargets contains the known targets by name, with their options from iptables-extensions(8).
 var knownTargets = sync.OnceValue(func() map[string]*extension { return indexed(targetList[:]) })
@@ -78,7 +78,7 @@ var targetList = [...]extension{
 	{name: "DNPT", options: "--src-pfx= --dst-pfx="},
 }
 
-// targetWithoutEffect parses a target without effect on packets, such as LOG.
+// targetWithoutEffect parses a target that does not affect packets, such as LOG.
 func (r *moduleReader) targetWithoutEffect() rules.Action { return nil }
 
 func targetAccept(*moduleReader) rules.Action  { return rules.Accept }

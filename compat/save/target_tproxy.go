@@ -29,7 +29,7 @@ func (r *moduleReader) targetTProxy() rules.Action {
 	return a
 }
 
-// addTProxy writes the target TPROXY.
+// addTProxy adds the target TPROXY.
 func (p *rulePrinter) addTProxy(a rules.TProxyDrop) error {
 	address := netip.IPv4Unspecified()
 	if p.table.Family == rules.IPv6 {

@@ -19,7 +19,7 @@ const (
 	DefaultTimeout = 5 * time.Second
 )
 
-// Options are the options of a validation.
+// Options are the options of [Run].
 type Options struct {
 	// Redirect contains the parameters, which must be valid. It is ignored if Ambient is set.
 	Redirect rules.Redirect
@@ -31,13 +31,13 @@ type Options struct {
 	// Port is the destination port of probes, unless the parameters require another port. 0 means
 	// DefaultPort.
 	Port uint16
-	// Timeout limits the time in which failed checks are repeated. They are repeated because rules
-	// may not be applied yet. 0 means DefaultTimeout.
+	// Timeout limits the time in which failed checks are repeated, because the rules may not have
+	// been applied yet. 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Backend is the backend that holds the rules. Empty means [compat.BackendAuto].
 	Backend compat.BackendName
-	// Progress, if not nil, is called between attempts with the result of the last attempt and the
-	// remaining time.
+	// Progress, if not nil, is called before each further attempt with the result of the last
+	// attempt and the remaining time.
 	Progress func(r Result, remaining time.Duration) `json:"-"`
 }
 
@@ -52,9 +52,9 @@ const (
 )
 
 // Run checks with probes whether the namespace (nil: the current one) captures the traffic that the
-// parameters select. It repeats failed checks until no check fails or the timeout expires. If the
-// caller is in another namespace, Run sends the inbound probe from there. An error means that no
-// check was possible; failed checks are in the result.
+// parameters select. It repeats failed checks until no check fails or the timeout leaves no time
+// for another attempt. If the caller is in another namespace, Run sends the inbound probes from
+// there. An error means that no check was possible; failed checks are in the result.
 func Run(ns *netns.NS, o Options) (Result, error) {
 	desired, err := o.compile()
 	if err != nil {
@@ -118,11 +118,11 @@ type validator struct {
 	// repeated.
 	completed map[string]Check
 	// running reports whether a proxy is listening. transparent reports whether this process may
-	// open transparent listeners.
+	// create transparent sockets.
 	running, transparent bool
 }
 
-// open reads the facts that do not change between attempts.
+// open opens the namespaces, and reads what does not change between attempts.
 func (v *validator) open() (err error) {
 	if here, err := netns.Open("/proc/thread-self/ns/net"); err == nil {
 		v.here = here

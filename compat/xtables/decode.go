@@ -28,7 +28,7 @@ func decode(l *layout, name string, b *blob) (*Table, error) {
 	return d.table, d.resolveJumps()
 }
 
-// decoder decodes a blob from its beginning to its end.
+// A decoder decodes the entries of a blob in their order.
 type decoder struct {
 	*layout
 	blob       *blob
@@ -40,7 +40,7 @@ type decoder struct {
 	firstRules map[int]string  // the names of user-defined chains by the offset of their first rule
 }
 
-// splitEntries splits the blob into entries, and sets their offsets and the end of the table.
+// splitEntries splits the blob into entries, records their offsets, and sets the end of the table.
 func (d *decoder) splitEntries() error {
 	for at := 0; at < len(d.blob.entries); {
 		e, err := d.checkEntry(d.blob.entries[at:])
@@ -95,7 +95,7 @@ func (d *decoder) addChain(c Chain, foot int) error {
 	return nil
 }
 
-// addBuiltInChains decodes the built-in chains, in the order of the table.
+// addBuiltInChains decodes the built-in chains in the order of their entries.
 func (d *decoder) addBuiltInChains() error {
 	var present []rules.Hook
 	for h := range hookCount {
@@ -151,7 +151,8 @@ func (d *decoder) addUserChains() error {
 	return nil
 }
 
-// resolveJumps replaces the offsets of jumps with the names of chains.
+// resolveJumps sets the name of the chain that each jump leads to, and marks the rules without a
+// target, whose verdict is the offset of the next entry.
 func (d *decoder) resolveJumps() error {
 	for i := range d.table.Chains {
 		c := &d.table.Chains[i]

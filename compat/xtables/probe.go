@@ -11,7 +11,7 @@ import (
 type Feature struct {
 	Family rules.Family
 	Kind   Kind
-	Name   string // "nat", "owner", "TPROXY"
+	Name   string // for example "nat", "owner" or "TPROXY"
 	// Revision is the revision of a match or target.
 	Revision uint32
 }
@@ -26,7 +26,7 @@ const (
 	KindTarget
 )
 
-// String names the feature: "match owner of ip, revision 1".
+// String returns a text such as "match owner of ip, revision 1".
 func (f Feature) String() string {
 	switch f.Kind {
 	case KindMatch:
@@ -37,10 +37,10 @@ func (f Feature) String() string {
 	return ID{f.Family, f.Name}.String()
 }
 
-// Probe tests whether the kernel supports the feature. The kernel may load modules. If the kernel
-// lacks the feature, Probe returns the kernel's error: ENOPROTOOPT without iptables-legacy,
-// EAFNOSUPPORT without the family, and ENOENT or EPROTONOSUPPORT without the table, match or
-// target.
+// Probe tests whether the kernel supports the feature. This may make the kernel load modules. If
+// the kernel lacks the feature, Probe returns the kernel's error: ENOPROTOOPT without
+// iptables-legacy, EAFNOSUPPORT without the family, and ENOENT or EPROTONOSUPPORT without the
+// table, match or target.
 //
 // For a table, Probe creates the table if it does not exist; pass a temporary namespace to avoid an
 // effect on packets. Probe needs the privileges of [Read].
