@@ -55,7 +55,7 @@ func connectRows(t Tools) []Row {
 
 // A podSetup describes a pod that stays the same in all rounds.
 type podSetup struct {
-	writer     *installer // writes the pod's rules before all rounds; if nil, the pod has no rules
+	writer     *installer // writes the pod's rules before the first round; if nil, the pod has none
 	sidecar    Sidecar
 	background backgroundProgram // runs in the pod during all rounds; may be nil
 }
@@ -136,8 +136,8 @@ func listenInPod() (*proxyListener, error) {
 	return l, nil
 }
 
-// listen opens the listener. It also adds a default route, because the kernel looks up a route
-// before it evaluates the rules.
+// listen opens the listener. It also adds a default route, because the kernel looks up a route for
+// a packet before the packet traverses the rules.
 func (l *proxyListener) listen() (err error) {
 	eth, err := netlink.LinkByName("eth0")
 	if err != nil {

@@ -17,10 +17,9 @@ const (
 	coldName   = "Sluice in process"
 	cachedName = "Sluice in process, batch cached"
 	readName   = "Sluice in process, rules already read"
-	legacyName = "iptables-restore and ip6tables-restore, legacy"
 )
 
-// inProcessRows returns rows that measure the library, from parameters to committed rules.
+// inProcessRows returns rows that measure how the library installs the rules of a new pod.
 func inProcessRows() []Row {
 	const topic = "New pod, in process"
 	var rows []Row
@@ -28,7 +27,7 @@ func inProcessRows() []Row {
 		id           string
 		prefixes     int
 		roundsFactor float64
-		cachedRatio  float64 // maximum ratio of the cached batch to the lower bound
+		cachedRatio  float64 // maximum ratio of the time of cachedWriter to the time of rawWriter
 	}{{"fresh", 0, 30, 1.15}, {"fresh-1000", 1000, 5, 1.2}, {"fresh-10000", 10_000, 1, 1.2}} {
 		s := Sidecar{IPv4Prefixes: c.prefixes, IPv6Prefixes: c.prefixes}
 		goals := []report.Goal{{
@@ -60,8 +59,8 @@ func excludedPrefixes(n int) string {
 	return fmt.Sprintf("%d excluded prefixes per family", n)
 }
 
-// podTask returns a task in a new pod. The pod must redirect connections after the task. prepare
-// may be nil; it runs in the pod before the task is created.
+// podTask returns a task in a new pod, and checks after the task that the pod redirects
+// connections. prepare may be nil; it runs in the pod before the task is created.
 func podTask(
 	prepare func(*netns.NS) error, newTask func(*netns.NS) (Task, error),
 ) (task Task, err error) {
@@ -98,7 +97,7 @@ type applier = func(*netns.NS) error
 type writer struct {
 	name string
 	kind report.Kind
-	// newApplier does the work that is not measured.
+	// newApplier does the work that is not measured, and returns a function to measure.
 	newApplier func(rules.Redirect) (applier, error)
 }
 
@@ -145,7 +144,7 @@ func requireCreated(r nft.Result, err error) error { return checkOutcome(nft.Cre
 // checkOutcome returns err, or an error if the outcome is not the expected one.
 func checkOutcome(expected nft.Outcome, r nft.Result, err error) error {
 	if err == nil && r.Outcome != expected {
-		err = fmt.Errorf("rules %s, want %s", r.Outcome, expected)
+		err = fmt.Errorf("outcome %s, want %s", r.Outcome, expected)
 	}
 	return err
 }

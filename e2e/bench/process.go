@@ -127,7 +127,7 @@ func (t Tools) nftCandidate(s Sidecar) Candidate {
 func (t Tools) restoreCandidate(s Sidecar) Candidate {
 	programs := []string{"iptables-legacy", "ip6tables-legacy"}
 	texts := make([][]byte, len(programs))
-	return t.loadCandidate(legacyName, func() error {
+	return t.loadCandidate("iptables-restore and ip6tables-restore, legacy", func() error {
 		return t.withConfiguredPod(istioLegacy, s, func(ns *netns.NS) error {
 			for i, p := range programs {
 				var err error

@@ -33,7 +33,8 @@ func (k *kindCluster) nodeImage(ctx context.Context) (string, error) {
 	}
 }
 
-// importImage loads the built node image into the engine, and returns its name.
+// importImage imports the root file system of the built node image into the engine, and returns the
+// name of the image.
 func (k *kindCluster) importImage(ctx context.Context) (string, error) {
 	imageName := docker.NodeImage(k.name)
 	// docker import does not support hard links.
@@ -83,7 +84,7 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	return tag.String(), nil
 }
 
-// pipe runs a command of the engine whose input is the output of write.
+// pipe runs a command with access to the engine. The input of the command is what write writes.
 func (k *kindCluster) pipe(
 	ctx context.Context, write func(io.Writer) error, argv ...string,
 ) error {

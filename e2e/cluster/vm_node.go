@@ -53,7 +53,7 @@ func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 		strings.Join(words, " "))
 }
 
-// loadImage imports the image of an archive with skopeo into CRI-O's storage.
+// loadImage copies the image of an archive into CRI-O's storage with skopeo.
 func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 	ref, err := image.Name(archive)
 	if err != nil {
@@ -72,7 +72,7 @@ func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 	return withOutput(cmd.CombinedOutput())
 }
 
-// bootID returns an identifier that differs after each boot.
+// bootID returns an identifier that changes with each boot.
 func (n *vmNode) bootID(ctx context.Context) (string, error) {
 	return run(ctx, n, "cat", "/proc/sys/kernel/random/boot_id")
 }
@@ -132,7 +132,7 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 	return nil
 }
 
-// copyJournal saves the journal of all boots.
+// copyJournal saves the systemd journal of all boots in dir.
 func (n *vmNode) copyJournal(dir string) error {
 	const timeout = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// machines contains the ELF machine of each GOARCH.
+// machines contains the ELF machine of each supported architecture.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // checkProgram returns an error if content is not a program or library for the platform's

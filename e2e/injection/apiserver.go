@@ -12,7 +12,7 @@ import (
 )
 
 // An apiServer is a fake API server. It supports create, update, get, list, and watches without
-// events. It has no schema, authentication or resource versions: a create of an existing object
+// events. It has no schemas, no authentication and no conflicts: a create of an existing object
 // replaces the object. The zero value has no objects. It is safe for concurrent use.
 type apiServer struct {
 	mu      sync.Mutex
@@ -83,7 +83,7 @@ func (s *apiServer) list(k key) []json.RawMessage {
 	return found
 }
 
-// ServeHTTP responds like an API server.
+// ServeHTTP implements [http.Handler]. It responds to discovery with an empty list.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k, isKey := keyOf(r.URL.Path)
 	switch {
@@ -113,7 +113,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// store stores an object from a request.
+// store stores the object in the body of a request.
 func (s *apiServer) store(w http.ResponseWriter, r *http.Request, k key) {
 	var object json.RawMessage
 	var named struct{ Metadata struct{ Name string } }

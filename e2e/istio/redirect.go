@@ -79,8 +79,9 @@ func inputs(r *rules.Redirect) []input {
 	}
 }
 
-// Redirect returns the parameters of the configuration, with all deviations enabled. Invalid
-// flags are an error of their own. Otherwise the error lists all values that cannot be parsed.
+// Redirect returns the parameters of the configuration, with all deviations enabled. If the flags
+// cannot be parsed, the error describes only this. Otherwise it lists all values that cannot be
+// parsed or, if there are none, all invalid parameters.
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil
@@ -102,7 +103,7 @@ func (c Configuration) Redirect() (rules.Redirect, error) {
 	return r, r.Validate()
 }
 
-// parseFlags parses the arguments that are inputs, and ignores all others.
+// parseFlags parses the flags of the inputs in the arguments, and ignores other flags.
 func parseFlags(inputs []input, args []string) (*pflag.FlagSet, error) {
 	flags := pflag.NewFlagSet("istio-iptables", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true

@@ -6,13 +6,13 @@ import "github.com/sluice-mesh/sluice/compat"
 type ModuleSet struct {
 	// Name is the display name.
 	Name string
-	// Without lists modules that are removed, together with the modules that depend on them.
+	// Without contains the modules that the set lacks, besides the modules that depend on them.
 	Without []string
-	// NFT and Legacy report which backends the machine supports.
+	// NFT and Legacy report which backends a machine with these modules supports.
 	NFT, Legacy bool
 }
 
-// ModuleSets contains the tested sets of modules, which exist on real nodes.
+// ModuleSets contains the tested sets of modules. Each of them exists on real nodes.
 var ModuleSets = []ModuleSet{
 	{Name: "all modules", NFT: true, Legacy: true},
 	{Name: "no nf_tables", Without: []string{"nf_tables"}, Legacy: true},

@@ -22,7 +22,7 @@ const (
 	Share    Quantity = "share"    // CPU time as a share of one core
 )
 
-// quantities describes the quantities in the order of the columns.
+// quantities contains the properties of the quantities, in the order of the columns.
 var quantities = []properties{
 	{Wall, "wall time", duration, true},
 	{CPU, "CPU time", duration, true},
@@ -41,7 +41,7 @@ func (q Quantity) title() string { return q.properties().title }
 // format formats a value with its unit.
 func (q Quantity) format(value float64) string { return q.properties().format(value) }
 
-// properties are the title of a quantity and the format of its values.
+// properties describe how a quantity is presented.
 type properties struct {
 	Quantity
 	title  string
@@ -50,7 +50,7 @@ type properties struct {
 	hasRatios bool
 }
 
-// properties returns the properties of the quantity. An unknown quantity has a general format.
+// properties returns the properties of the quantity. Values of an unknown quantity have no unit.
 func (q Quantity) properties() properties {
 	i := slices.IndexFunc(quantities, func(p properties) bool { return p.Quantity == q })
 	if i < 0 {
@@ -89,11 +89,11 @@ func size[N int64 | float64](bytes N) string {
 // count formats a number without decimals.
 func count(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
 
-// percent formats a share of 1 as a percentage.
-func percent(share float64) string { return threeDigits(share*100) + " %" }
+// percent formats a fraction as a percentage.
+func percent(fraction float64) string { return threeDigits(fraction*100) + " %" }
 
-// threeDigits formats a number with at most two decimals: with three significant digits from 1 to
-// 100, and as an integer from 100 on.
+// threeDigits formats a number with three significant digits if it is between 1 and 100, with two
+// decimals if it is smaller, and as an integer if it is larger.
 func threeDigits(x float64) string {
 	switch {
 	case x == 0:

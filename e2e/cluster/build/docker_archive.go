@@ -19,7 +19,7 @@ import (
 
 // A dockerArchive is an image in the format of docker save. It has one uncompressed layer with the
 // files in root, the names refs, and the environment env. Unlike package image, it supports links
-// and dynamically linked programs.
+// and files that are not programs.
 type dockerArchive struct {
 	refs, env []string
 	root      string
@@ -45,7 +45,7 @@ func (a dockerArchive) write(ctx context.Context, file string) error {
 	return tarball.MultiRefWriteToFile(file, named)
 }
 
-// image returns the image.
+// image returns the image, whose layer tar creates.
 func (a dockerArchive) image(ctx context.Context) (v1.Image, error) {
 	entries, err := os.ReadDir(a.root)
 	if err != nil {

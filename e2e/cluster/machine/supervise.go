@@ -15,8 +15,11 @@ import (
 
 // Intervals of init.
 const (
-	restartDelay = 200 * time.Millisecond // between the end of a service and its next start
-	pollInterval = 20 * time.Millisecond  // between two attempts to connect to a socket
+	// restartDelay is the time between the end of a service and its next start.
+	restartDelay = 200 * time.Millisecond
+	// pollInterval is the time between two attempts to connect to a socket, or to wait for a child
+	// while there is none.
+	pollInterval = 20 * time.Millisecond
 )
 
 // A supervisor runs services, and reaps orphaned processes of the machine.
@@ -30,7 +33,7 @@ type supervisor struct {
 	pids     map[string]int // process IDs of running services by name
 }
 
-// openLogs opens the services' log files, which cannot be opened after the root directory has
+// openLogs opens the services' log files, which are not accessible after the root directory has
 // changed.
 func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
 	logs := map[string]*os.File{}
@@ -185,7 +188,7 @@ func (s *supervisor) execute(r request) error {
 		}
 		return s.killAndWait(r.Service, pid)
 	default:
-		return fmt.Errorf("%s: unknown request", r.Do)
+		return fmt.Errorf("unknown request %q", r.Do)
 	}
 }
 

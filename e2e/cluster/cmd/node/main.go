@@ -2,7 +2,7 @@
 // program, because a test binary must not run as init in the machine's namespaces.
 //
 //	node monitor DIR    runs the monitor of the machine in DIR
-//	node init DIR       runs the init of the machine; started by the monitor
+//	node init DIR       runs the init of the machine; only the monitor starts it
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command runc is a wrapper of runc for machines where root lacks some capabilities. runc refuses
+// Command runc is a wrapper for runc on machines where root lacks some capabilities. runc refuses
 // to grant a container a capability that runc lacks, and a privileged container requests all
-// capabilities. The wrapper removes the missing capabilities from the container's specification,
-// and then executes the next runc in PATH.
+// capabilities. The wrapper removes the missing capabilities from the specification of the
+// container or of the process to execute in it, and then executes the next runc in PATH.
 package main
 
 import (
@@ -38,7 +38,8 @@ func run(argv []string) error {
 	return unix.Exec(program, argv, os.Environ())
 }
 
-// specifications returns the paths of the specifications that a command line of runc names.
+// specifications returns the paths of the specifications, config.json of a bundle or the file of a
+// process, that a command line of runc names.
 func specifications(argv []string) []string {
 	var files []string
 	for i := 1; i < len(argv); i++ {
