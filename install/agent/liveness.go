@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxPodTime is the maximum time of the auditor for one pod: entering its namespace, reading
-	// and repairing its rules, and requests to the API server take seconds each.
+	// maxPodTime is the maximum time of the auditor for one pod. Entering its namespace, reading
+	// and repairing its rules, and requests to the API server can take seconds each.
 	maxPodTime = 2 * time.Minute
 	// maxSilence is the maximum time without a reply on the plugin's socket.
 	maxSilence = time.Minute
@@ -19,8 +19,8 @@ const (
 	replyTimeout = 5 * time.Second
 )
 
-// loops returns the loops that must make progress for the agent to be alive: installer, auditor and
-// server.
+// loops returns the loops that must make progress for the agent to be alive: the installer, the two
+// loops of the auditor, and the server.
 func (a *Agent) loops() []heartbeat.Loop {
 	loops := []heartbeat.Loop{{
 		Name: "installer", MaxStep: a.maxReconcileInterval(),
@@ -46,8 +46,8 @@ func (a *Agent) loops() []heartbeat.Loop {
 	return loops
 }
 
-// A socketProbe tests whether the agent answers requests on its socket: it sends requests as the
-// plugin does.
+// A socketProbe tests whether the agent answers requests on its socket, by sending requests like
+// the plugin.
 type socketProbe struct {
 	listening func() bool
 	request   func(context.Context) error

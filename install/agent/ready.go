@@ -91,7 +91,7 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 	return part
 }
 
-// updateMetrics sets the metrics that change with time.
+// updateMetrics sets the metrics that describe the current state.
 func (a *Agent) updateMetrics() {
 	now := time.Now()
 	r := a.Readiness()

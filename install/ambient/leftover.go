@@ -16,8 +16,8 @@ import (
 
 // An agent that exits between the first and the last step of an enrollment leaves rules in a pod
 // without an annotation. If the pod should not be in ambient mode when the next agent starts, only
-// the rules in the kernel show that it must leave. Therefore each agent searches the pods outside
-// ambient mode once.
+// the rules in the kernel show that it must leave ambient mode. Therefore each agent searches the
+// pods outside ambient mode once.
 
 // findLeftovers searches the network namespaces of pods outside ambient mode for rules of ambient
 // mode. It adds pods with such rules to n.pods, so that they leave ambient mode. Pods whose network
@@ -40,8 +40,9 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 	}
 }
 
-// findLeftover adds the pod to n.pods if its sandbox has rules of ambient mode. If the tables of
-// iptables-legacy are too large to read, only the rules in nf_tables count.
+// findLeftover adds the pod to n.pods if its sandbox has rules of ambient mode and is not the
+// node's network namespace. If the tables of iptables-legacy are too large to read, only the rules
+// in nf_tables count.
 func (n *Node) findLeftover(ctx context.Context, ref source.Ref, sb sandbox.Sandbox) error {
 	ns, err := sb.Open()
 	if err != nil {
@@ -51,9 +52,9 @@ func (n *Node) findLeftover(ctx context.Context, ref source.Ref, sb sandbox.Sand
 	if err != nil {
 		return errors.Join(err, ns.Close())
 	}
-	has, err := hasRules(ns)
+	isAmbient, err := hasRules(ns)
 	unlock()
-	if err = withoutLegacyTooLarge(err); err != nil || !has || n.IsHost(ns.ID()) {
+	if err = withoutLegacyTooLarge(err); err != nil || !isAmbient || n.IsHost(ns.ID()) {
 		return errors.Join(err, ns.Close())
 	}
 	p := n.pod(ref, true)
@@ -88,9 +89,9 @@ func hasRules(ns *netns.NS) (bool, error) {
 	return false, nil
 }
 
-// hasSidecarRules reports whether the rules in the network namespace of a pod, which may be
-// Istio's, redirect to a sidecar. If the tables of iptables-legacy are too large to read, only the
-// rules in nf_tables count.
+// hasSidecarRules reports whether the network namespace of a pod may have rules for a sidecar:
+// Sluice's, or Istio's if the pod is injected. If the tables of iptables-legacy are too large to
+// read, only the rules in nf_tables count.
 func (n *Node) hasSidecarRules(
 	ctx context.Context, ns *netns.NS, object *decide.Pod,
 ) (bool, error) {

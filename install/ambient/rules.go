@@ -18,10 +18,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Rules returns the installed rules of a pod for the audit. It returns nil if the node has
-// installed none. It returns an error if the pod's network namespace cannot be opened, or if ctx is
-// done before other work on the rules has ended. The caller must call Release unless the result is
-// nil. TakeRepaired returns a limited number of differences, and must not be called after Release.
+// Rules describes the rules that the node has installed in a pod, for the audit. It returns nil if
+// the node has installed none. It returns an error if the pod's network namespace cannot be opened,
+// or if ctx is done before other work on the rules has ended. The caller must call Release unless
+// the result is nil. TakeRepaired returns a limited number of differences, and must not be called
+// after Release.
 func (n *Node) Rules(ctx context.Context, uid string) (*audit.AmbientPod, error) {
 	p := n.pod(source.Ref{UID: uid}, false)
 	if p == nil {
@@ -62,7 +63,7 @@ func (n *Node) Rules(ctx context.Context, uid string) (*audit.AmbientPod, error)
 }
 
 // lockRules acquires RuleLock, and returns a function that releases it. If isADD is set, it takes
-// precedence over the audits and reconciliations of other pods.
+// precedence over waiting audits and reconciliations. It returns an error if ctx is done first.
 func (n *Node) lockRules(ctx context.Context, isADD bool) (unlock func(), err error) {
 	acquire := n.RuleLock.Acquire
 	if isADD {
@@ -71,10 +72,10 @@ func (n *Node) lockRules(ctx context.Context, isADD bool) (unlock func(), err er
 	return n.RuleLock.Release, acquire(ctx)
 }
 
-// install installs the rules in the pod and reads them back. If this fails, install removes the
-// rules that it has created. If rulesExpected is set, or the node has installed rules with the same
-// parameters, the pod should have the rules already. In this case install writes only if the rules
-// differ, and stores the differences for the audit.
+// install installs the rules in the pod and reads them back. If this fails and the pod had no rules
+// before, install removes them again. If rulesExpected is set, or the node has installed rules with
+// the same parameters, the pod should have the rules already. In this case install writes only if
+// the rules differ, and stores the differences for the audit.
 func (n *Node) install(
 	ctx context.Context, p *pod, a rules.Ambient, isADD, rulesExpected bool,
 ) (applied compat.Result, err error) {
@@ -157,8 +158,8 @@ func storableCopy(found compat.Comparison) *compat.Comparison {
 	return &found
 }
 
-// verify returns an error that lists the differences between the rules in the kernel and rs, or nil
-// if there are none.
+// verify returns an error that lists the differences between the rules in the kernel and rs, if
+// there are any.
 func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 	found, err := compat.CheckReadable(n.Backend, p.ns, rs, applied.Snapshot())
 	if err != nil || len(found.Differences) == 0 {
@@ -169,8 +170,8 @@ func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 }
 
 // uninstallRules removes the rules of a pod if its network namespace is known and not the node's.
-// The caller holds the pod's lock. If ctx is done while the pod is audited, or while the rules of
-// other pods are read, uninstallRules returns an error.
+// The caller holds the pod's lock. If ctx is done before an audit of the pod, or other work on
+// rules, has ended, uninstallRules returns an error.
 func (n *Node) uninstallRules(ctx context.Context, p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
@@ -212,8 +213,8 @@ func (n *Node) ignoreLegacyTooLarge(p *pod, err error) error {
 	return nil
 }
 
-// removeRules removes the rules and the routes from a network namespace. It removes from all
-// backends, because an earlier agent may have used another one.
+// removeRules removes the rules of all backends and the routes from a network namespace, because an
+// earlier agent may have used another backend.
 func removeRules(ns *netns.NS) error {
 	var errs []error
 	for _, b := range compat.Backends() {

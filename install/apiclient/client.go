@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// Server is the URL of the API server.
 	Server string
-	// TokenFile is the path of the bearer token.
+	// TokenFile is the path of the file with the bearer token.
 	TokenFile string
 	// CAFile is the path of the API server's certificate authority in PEM.
 	CAFile string
@@ -43,7 +43,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// New returns a client. It reads the CA file, and does not connect.
+// New returns a client. It reads CAFile, and does not connect.
 func New(o Options) (*Client, error) {
 	base, _, err := rest.DefaultServerURL(o.Server, "", schema.GroupVersion{Version: "v1"}, true)
 	if err != nil {
@@ -69,8 +69,7 @@ func New(o Options) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
-// REST returns a client for the resources of a version of the core group. It shares the connections
-// of c.
+// REST returns a client for resources of the core API group. It shares the connections of c.
 func (c *Client) REST(content rest.ContentConfig) (*rest.RESTClient, error) {
 	config := rest.CopyConfig(c.config)
 	config.APIPath, config.ContentConfig = "/api", content
@@ -81,9 +80,9 @@ func (c *Client) REST(content rest.ContentConfig) (*rest.RESTClient, error) {
 	return client, nil
 }
 
-// Do sends a request for a path and returns the reply with any status code. A body other than nil
-// is sent as JSON, with [http.MethodPatch] as a merge patch. The caller must close the body of the
-// reply, and limit the request with ctx.
+// Do sends a request for a path and returns the reply, whatever its status code. It does not follow
+// redirects. A body other than nil is sent as JSON, with [http.MethodPatch] as a merge patch. The
+// caller must close the body of the reply, and limit the request with ctx.
 func (c *Client) Do(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	request, err := c.newRequest(ctx, method, path, body)
 	if err != nil {

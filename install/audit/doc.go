@@ -6,8 +6,8 @@
 // that have ended. A pod that is being deleted and has a record is audited until its network
 // namespace is removed, because it has traffic during its termination grace period. The auditor
 // reads the actual state completely from the kernel. A comparison takes about 0.3 ms with nftables
-// and less than 1 ms with iptables-legacy. If the two states were equal at the last comparison, a
-// check of the generation ID of nftables and of the routing suffices. It takes 0.1 ms.
+// and less than 1 ms with iptables-legacy. If the two states were equal at the last comparison with
+// nftables, a check of the generation ID and of the routing suffices. It takes 0.1 ms.
 //
 // # Audits
 //
@@ -22,7 +22,8 @@
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, and the
 // result is checked. A pod that changes its rules repeatedly is repaired immediately three times,
-// and then once per second; between a change and the next repair its traffic may bypass the proxy.
+// and then at most once per second; between a change and the next repair its traffic may bypass the
+// proxy.
 // After ten changes of its object in quick succession, further changes cause at most one audit
 // every two seconds. If an audit takes long because of many rules, audits of the pod are limited to
 // 5 % of a core.

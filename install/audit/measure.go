@@ -15,7 +15,7 @@ func (a *Auditor) Measure() {
 	counts, effects := map[State]int{}, map[foreign.Verdict]int{}
 	oldest := time.Now()
 	a.mu.Lock()
-	complete := true
+	allAudited := true
 	for _, p := range a.pods {
 		if p.state == "" {
 			continue
@@ -25,7 +25,7 @@ func (a *Auditor) Measure() {
 		switch {
 		case p.state == Unknown:
 		case p.audited.IsZero():
-			complete = false
+			allAudited = false
 		case p.audited.Before(oldest):
 			oldest = p.audited
 		}
@@ -41,7 +41,7 @@ func (a *Auditor) Measure() {
 	if a.Compare {
 		a.Metrics.Set(metrics.AuditInterval(), a.Interval.Seconds())
 	}
-	if a.Compare && complete && a.Pods.Synced() {
+	if a.Compare && allAudited && a.Pods.Synced() {
 		a.Metrics.Set(metrics.AuditLastCompleted(), float64(oldest.UnixNano())/1e9)
 	}
 }

@@ -38,15 +38,15 @@ func (r *auditRun) startedWithoutPlugin() bool {
 // container is known only if the sandbox was found in the runtime's cache; a sandbox that was found
 // by a record has one.
 func (r *auditRun) hasRecord() bool {
-	return slices.ContainsFunc(r.pod.records, func(added *record.Record) bool {
+	return slices.ContainsFunc(r.pod.records, func(rec *record.Record) bool {
 		return r.sandbox == nil || r.sandbox.Source != sandbox.Runtime ||
-			added.ContainerID == r.sandbox.ContainerID
+			rec.ContainerID == r.sandbox.ContainerID
 	})
 }
 
 // checkStart handles a pod with a record of ADD or of a repair while comparisons are disabled. If a
-// later sandbox of the pod started without the plugin, it repairs the pod; otherwise it only
-// applies the policy. ns is nil if the sandbox cannot be entered now.
+// later sandbox of the pod started without the plugin and has no rules, it calls onUnprotected;
+// otherwise it only calls checkAfterRepair. ns is nil if the sandbox cannot be entered now.
 func (r *auditRun) checkStart(ctx context.Context, ns Namespace) {
 	if ns == nil || !r.startedWithoutPlugin() {
 		r.checkAfterRepair(ctx)
@@ -63,9 +63,9 @@ func (r *auditRun) checkStart(ctx context.Context, ns Namespace) {
 	}
 }
 
-// onUnprotected handles a pod that has no rules, and for which no ADD has made a decision. Either
-// the pod started before the plugin was installed, or the runtime did not call the plugin, or
-// neither the agent nor the API server replied to the plugin.
+// onUnprotected handles a pod that has no rules of Sluice, and for whose sandbox no ADD has made a
+// decision. Either the sandbox started before the plugin was installed, or the runtime did not call
+// the plugin, or neither the agent nor the API server replied to the plugin.
 func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 	istioRules, err := ns.Istio()
 	if err != nil {
@@ -142,8 +142,8 @@ func (a *Auditor) NoteSandbox(s sandbox.Sandbox) {
 		a.warn("the records of ADD cannot be read", err)
 		return
 	}
-	hasRecord := slices.ContainsFunc(a.records.Of(s.Pod.UID), func(added *record.Record) bool {
-		return added.ContainerID == s.ContainerID
+	hasRecord := slices.ContainsFunc(a.records.Of(s.Pod.UID), func(rec *record.Record) bool {
+		return rec.ContainerID == s.ContainerID
 	})
 	if !hasRecord && a.Bypass.Explain(s.Pod.UID, s.Created).Kind == bypass.Bypassed {
 		a.noteBypass(s.Pod.String(), s.Pod.UID, s.Created)
@@ -188,17 +188,18 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 	r.inspectForeign(ctx, ns)
 }
 
-// checkAfterRepair applies the policy to a pod that failed after it was repaired in place. The time
-// of the repair is rounded up, because the times of containers have a resolution of a second.
+// checkAfterRepair applies the policy to a pod that was repaired in place, if it has failed since.
+// The time of the repair is rounded up, because the times of containers have a resolution of a
+// second.
 func (r *auditRun) checkAfterRepair(ctx context.Context) {
 	if r.desired.origin == fromRepair {
 		r.applyPolicy(ctx, r.desired.repairedAt.Truncate(time.Second).Add(time.Second))
 	}
 }
 
-// applyPolicy deletes or labels the pod, as the policy says, if the pod has failed after the given
-// time. The zero time includes all failures. If the policy has no action for a pod that was
-// repaired and failed afterwards, applyPolicy records an event.
+// applyPolicy deletes or labels the pod, as the policy specifies, if the pod has failed after the
+// given time. The zero time includes all failures. If the policy specifies no action for a pod that
+// failed after a repair, applyPolicy records an event.
 func (r *auditRun) applyPolicy(ctx context.Context, since time.Time) {
 	if r.actedVersion == r.item.ResourceVersion || r.item.PodStatus.Deleted ||
 		!r.Policy.IsEnabled() || !r.Policy.IsBroken(r.item.PodStatus, since) {

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ServerURL returns the URL of the API server from the variables that the kubelet sets in each pod:
-// KUBERNETES_SERVICE_PROTOCOL, by default https, KUBERNETES_SERVICE_HOST and
-// KUBERNETES_SERVICE_PORT. The error names all invalid variables.
+// ServerURL returns the URL of the API server from KUBERNETES_SERVICE_HOST and
+// KUBERNETES_SERVICE_PORT, which the kubelet sets in each pod, and KUBERNETES_SERVICE_PROTOCOL, by
+// default https. The error names all invalid variables.
 func ServerURL(getenv func(name string) string) (string, error) {
 	protocol := cmp.Or(getenv("KUBERNETES_SERVICE_PROTOCOL"), "https")
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")

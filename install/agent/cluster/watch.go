@@ -27,7 +27,7 @@ const (
 	replyTimeout = 30 * time.Second
 )
 
-// watchBackoff returns the delays before watching again, which grow from 1–5 s to 8–40 s. They are
+// watchBackoff returns the delays before another watch, which grow from 1–5 s to 8–40 s. They are
 // random, because the watches of all agents end at the same time when the API server stops.
 func watchBackoff() wait.Backoff {
 	return wait.Backoff{
@@ -35,26 +35,26 @@ func watchBackoff() wait.Backoff {
 	}
 }
 
-// WatchDaemonSet calls seen with the metadata of the DaemonSet, or nil if there is none, and again
-// after each change and whenever it begins a new watch, until ctx is done. The rest of the
-// DaemonSet is not requested: during an update its status changes for each node, and each change is
-// sent to each agent. WatchDaemonSet calls failed, unless nil, with each error, and retries with
-// increasing random delays.
+// WatchDaemonSet calls onUpdate with the metadata of the DaemonSet, or nil if there is none: at the
+// beginning of each watch and after each change, until ctx is done. It does not request the rest of
+// the DaemonSet: during an update its status changes for each node, and each change is sent to each
+// agent. WatchDaemonSet calls onError, unless nil, with each error, and retries with increasing
+// random delays.
 func (c *Client) WatchDaemonSet(
-	ctx context.Context, n Name, seen func(*DaemonSet), failed func(error),
+	ctx context.Context, n Name, onUpdate func(*DaemonSet), onError func(error),
 ) {
 	backoff := watchBackoff()
 	for ctx.Err() == nil {
-		resourceVersion, err := c.listDaemonSet(ctx, n, seen)
+		resourceVersion, err := c.listDaemonSet(ctx, n, onUpdate)
 		if err == nil {
 			began := time.Now()
-			err = c.followDaemonSet(ctx, n, resourceVersion, seen)
+			err = c.followDaemonSet(ctx, n, resourceVersion, onUpdate)
 			if time.Since(began) >= minWatchTime {
 				backoff = watchBackoff() // the API server supports the watch
 			}
 		}
-		if err != nil && ctx.Err() == nil && failed != nil {
-			failed(fmt.Errorf("watch DaemonSet %s: %w", n, err))
+		if err != nil && ctx.Err() == nil && onError != nil {
+			onError(fmt.Errorf("watch DaemonSet %s: %w", n, err))
 		}
 		// Wait without an error too: the API server may end a watch right after its beginning.
 		select {
@@ -64,10 +64,10 @@ func (c *Client) WatchDaemonSet(
 	}
 }
 
-// listDaemonSet calls seen with the current DaemonSet, and returns the resourceVersion from which
-// to watch.
+// listDaemonSet calls onUpdate with the current DaemonSet, and returns the resourceVersion from
+// which to watch.
 func (c *Client) listDaemonSet(
-	ctx context.Context, n Name, seen func(*DaemonSet),
+	ctx context.Context, n Name, onUpdate func(*DaemonSet),
 ) (resourceVersion string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
@@ -81,13 +81,13 @@ func (c *Client) listDaemonSet(
 			current = &DaemonSet{ObjectMeta: item.ObjectMeta}
 		}
 	}
-	seen(current)
+	onUpdate(current)
 	return list.ResourceVersion, nil
 }
 
-// followDaemonSet calls seen with each changed state until the watch ends.
+// followDaemonSet calls onUpdate with each changed state until the watch ends.
 func (c *Client) followDaemonSet(
-	ctx context.Context, n Name, resourceVersion string, seen func(*DaemonSet),
+	ctx context.Context, n Name, resourceVersion string, onUpdate func(*DaemonSet),
 ) error {
 	duration := minWatchTime + rand.N(maxWatchTime-minWatchTime)
 	ctx, cancel := context.WithTimeout(ctx, duration+replyTimeout)
@@ -111,15 +111,15 @@ func (c *Client) followDaemonSet(
 		if err != nil {
 			return err
 		}
-		if err := reportChange(&e, n, seen); err != nil {
+		if err := reportChange(&e, n, onUpdate); err != nil {
 			return err
 		}
 	}
 }
 
-// reportChange calls seen with the DaemonSet of an event of a watch, or nil if it was deleted.
+// reportChange calls onUpdate with the DaemonSet of an event of a watch, or nil if it was deleted.
 // Events about other DaemonSets are ignored.
-func reportChange(e *metav1.WatchEvent, n Name, seen func(*DaemonSet)) error {
+func reportChange(e *metav1.WatchEvent, n Name, onUpdate func(*DaemonSet)) error {
 	switch watch.EventType(e.Type) {
 	case watch.Added, watch.Modified, watch.Deleted:
 	default: // an error, usually because the resourceVersion is too old
@@ -137,7 +137,7 @@ func reportChange(e *metav1.WatchEvent, n Name, seen func(*DaemonSet)) error {
 	if e.Type == string(watch.Deleted) {
 		d = nil
 	}
-	seen(d)
+	onUpdate(d)
 	return nil
 }
 

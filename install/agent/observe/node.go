@@ -7,11 +7,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// FromNode returns a function that reports whether an address belongs to the node, from which the
-// kubelet probes the agent. The node's addresses are
+// FromNode returns a function that reports whether an address, which must not be IPv4-mapped or
+// have a zone, belongs to the node, from which the kubelet probes the agent. The node's addresses
+// are
 //   - the given ones, separated by commas; invalid addresses are ignored
 //   - the default gateways, which most network plugins assign to the node's end of a pod's link
-//   - loopback, which kubectl port-forward uses
+//   - the loopback addresses, which kubectl port-forward uses
 func FromNode(given string) func(netip.Addr) bool {
 	node := map[netip.Addr]bool{}
 	for text := range strings.SplitSeq(given, ",") {
