@@ -22,10 +22,10 @@ type expressionKind struct {
 	hasNoEffect bool
 	// The following fields are used if decode is nil or returns an error.
 	//
-	// destination is the attribute of the register that the expression loads, 0 if it loads none.
-	// sources contains the attributes of the registers that the loaded value depends on. written is
-	// the attribute of the register that the expression writes to the packet, if it writes instead
-	// of loading.
+	// destination is the attribute with the register that the expression loads, 0 if it loads none.
+	// sources contains the attributes with the registers that the loaded value depends on. written
+	// is the attribute with the register whose value the expression writes, for example to the
+	// packet, if it writes instead of loading.
 	destination uint16
 	sources     [2]uint16
 	written     uint16
@@ -79,7 +79,7 @@ var expressionKinds = [...]expressionKind{
 	// Conditions.
 	{name: "cmp", decode: (*ruleDecoder).decodeCompare, effect: rules.Reads},
 	{name: "range", decode: (*ruleDecoder).decodeCompareRange, effect: rules.Reads},
-	{name: "lookup", decode: (*ruleDecoder).decodeLookup}, // also loads; a verdict map ends the rule
+	{name: "lookup", decode: (*ruleDecoder).decodeLookup}, // also loads; a verdict map ends rules
 	{name: "limit", decode: (*ruleDecoder).decodeLimitRate, effect: rules.ReadsVarying},
 	{name: "quota", decode: (*ruleDecoder).decodeQuota, effect: rules.ReadsHistory},
 	{name: "connlimit", decode: (*ruleDecoder).decodeConnlimit},
@@ -106,7 +106,8 @@ var expressionKinds = [...]expressionKind{
 	{name: "synproxy"},
 }
 
-// kindOfExpression returns the kind of the expression with the name.
+// kindOfExpression returns the kind of the expressions with the name, which is empty if the name is
+// unknown.
 func kindOfExpression(name string) (kind *expressionKind, known bool) {
 	for i := range expressionKinds {
 		if expressionKinds[i].name == name {
@@ -116,8 +117,8 @@ func kindOfExpression(name string) (kind *expressionKind, known bool) {
 	return &expressionKind{}, false
 }
 
-// unknownExpression is the name of the placeholder for expressions that [Rule.Expressions] does not
-// specify. The kernel has no expression with the name.
+// unknownExpression is the name of the placeholder for a [rules.Unknown] in [Rule.Expressions]. The
+// kernel has no expression with this name.
 const unknownExpression = "unknown"
 
 // addUnknownExpression adds the rules.Unknown for the next placeholder.
@@ -132,8 +133,8 @@ func (d *ruleDecoder) addUnknownExpression() {
 	d.addUnknown(u.Text, u.Effect, rules.NoData)
 }
 
-// decodeExpression adds the conditions and actions of an expression, or changes the registers that
-// it loads. It adds an unknown condition or action if the model cannot represent the expression.
+// decodeExpression adds the conditions and actions of an expression, or sets the registers that it
+// loads. It adds an unknown condition or action if the model cannot represent the expression.
 func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	if name == unknownExpression && len(d.unknowns) > 0 {
 		d.addUnknownExpression()
@@ -178,13 +179,12 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	d.addUnknown(unknownText(name, err), effect, d.unknownData(name, a))
 }
 
-// unknownData returns the data of an expression that the model cannot represent. Expressions with
-// equal data are equal.
+// unknownData returns the [rules.Unknown.Data] of an expression that the model cannot represent.
 func (d *ruleDecoder) unknownData(name string, a attributes) string {
 	data := d.identity()
 	switch {
 	case name == "objref" || name == "flow_offload":
-		return rules.NoData // only the name of the object is read
+		return rules.NoData // the object itself, which the name refers to, is not read
 	case name == "dup" && a.Get(unix.NFTA_DUP_SREG_DEV) != nil && d.indexScope != (netns.ID{}) &&
 		data != rules.NoData:
 		return fmt.Sprintf("%s index in %v", data, d.indexScope)

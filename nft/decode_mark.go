@@ -5,12 +5,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// hasConnection matches packets that belong to a connection. For other packets the kernel ends the
-// rule at a load of the connection's mark. [rules.MixMark] has no effect on other packets, but does
-// not end the rule. Therefore hasConnection is added if an expression follows the MixMark.
+// hasConnection matches packets that belong to a connection. For other packets, the kernel ends the
+// rule where it loads the connection's mark, but [rules.MixMark] only has no effect. Therefore
+// hasConnection is added if an expression follows the MixMark.
 var hasConnection = rules.MatchMark{Conntrack: true}
 
-// addMixMark adds the action that sets a mark to a value that depends on the connection's mark.
+// addMixMark adds an action that sets a mark to a value that depends on the connection's mark.
 func (d *ruleDecoder) addMixMark(op operand, action rules.MixMark) {
 	d.clearPending(op)
 	d.addAction(action)
@@ -26,7 +26,8 @@ func (d *ruleDecoder) requireConnection() {
 	}
 }
 
-// maskAndXor returns the mask and the xor value of an operand that is a mark.
+// maskAndXor returns the mask and the xor value of an operand that is computed from a mark. ok is
+// false if the operand is not a number of 32 bits in host byte order.
 func maskAndXor(op operand) (mask, xor uint32, ok bool) {
 	if op.mask == nil {
 		return ^uint32(0), 0, op.length == 4 && !op.networkOrder
@@ -60,8 +61,8 @@ func (d *ruleDecoder) setMark(op operand) {
 	}
 }
 
-// setConntrackMark adds the action that sets the connection's mark to an operand. The action has no
-// effect on packets without a connection.
+// setConntrackMark adds the action that sets the connection's mark to an operand. For packets
+// without a connection, the action has no effect.
 func (d *ruleDecoder) setConntrackMark(op operand) {
 	mask, xor, ok := maskAndXor(op)
 	value, isNumber := nlmsg.HostNumber(op.constant)

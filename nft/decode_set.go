@@ -22,8 +22,8 @@ type decodedSet struct {
 	fieldLengths      []int
 	keyLength         int    // in bytes, 0 if unknown
 	dataLength        int    // of the values of a map
-	unsupportedReason string // the reason why the model cannot represent the set
-	isDynamic         bool   // the elements may have changed when a packet is looked up
+	unsupportedReason string // why the model cannot represent the set, empty if it can
+	isDynamic         bool   // rules or timeouts may change the elements after they were read
 	hasLimits         bool   // elements may have an expression that affects the match
 	table             string // the family and the name
 	contents          string // currentContents of a set that changes
@@ -52,8 +52,8 @@ type decodedSet struct {
 	id    string
 }
 
-// maxMapElements bounds the number of elements of a map, or of a set with several fields. These
-// elements take more memory than the elements of other sets.
+// maxMapElements bounds the number of elements of a map, or of an interval set with several fields.
+// These elements take more memory than the elements of other sets.
 const maxMapElements = 1 << 17
 
 // decodeSet decodes the properties of a set, without its elements.
@@ -89,8 +89,8 @@ func decodeSet(a attributes) *decodedSet {
 }
 
 // decodeFieldLengths returns the lengths of the fields of a key, or nil if it has only one field.
-// The number of the lengths, not the flag NFT_SET_CONCAT, determines how the kernel compares keys:
-// not all kernels check the flag, and a set without intervals may have it, too.
+// The number of lengths, not the flag NFT_SET_CONCAT, determines how the kernel compares keys: not
+// all kernels check the flag, and a set without intervals may have it too.
 func decodeFieldLengths(list attributes) []int {
 	var lengths []int
 	list.Each(func(_ uint16, value []byte) {
@@ -144,7 +144,7 @@ func affectsMatch(expression attributes) bool {
 		!expression.HasText(unix.NFTA_EXPR_NAME, "last")
 }
 
-// addElements adds a dumped list of elements. The kernel may dump a set in several lists.
+// addElements adds a list of elements from a dump. The kernel may dump a set in several lists.
 func (s *decodedSet) addElements(list attributes) {
 	list.Each(func(uint16, []byte) { s.listedCount++ })
 	s.lists = append(s.lists, slices.Clone(list))
@@ -191,7 +191,7 @@ func (p plainFormat) read(a attributes) (el element, ok bool) {
 	return el, flags&^unix.NFT_SET_ELEM_INTERVAL_END == 0
 }
 
-// load decodes the listed elements. Later calls do nothing.
+// load decodes the elements that addElements has added since the last call, if any.
 func (s *decodedSet) load() {
 	if s.lists == nil {
 		return
@@ -289,8 +289,8 @@ func (s *decodedSet) rejectIfDuplicate(isDuplicate bool) {
 	}
 }
 
-// loadStatic decodes the elements. It returns an error if the model cannot represent them, or
-// if they may change.
+// loadStatic decodes the elements. It returns an error if the model cannot represent the set, or if
+// the elements may change.
 func (s *decodedSet) loadStatic() error {
 	s.load()
 	switch {

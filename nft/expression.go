@@ -18,8 +18,8 @@ const register = unix.NFT_REG_1
 // The encoder writes them to its transaction, an [expectation] compares them with a dump, and
 // [AddTo] passes them to the library.
 //
-// The expressions of one type share an allocation, because a ruleset has hundreds of expressions.
-// So do all keys.
+// The expressions of each frequent type share an allocation, and so do all keys, because a ruleset
+// has hundreds of expressions.
 type expressions struct {
 	family rules.Family // of the table
 	list   []expr.Any
@@ -49,8 +49,8 @@ func MatchExpressions(matches []rules.Match) ([]expr.Any, error) {
 	return x.list, err
 }
 
-// reset removes all expressions and reuses their memory. The removed expressions must no longer be
-// used.
+// reset removes all expressions, and lets the next ones reuse their memory. The removed expressions
+// must no longer be used.
 func (x *expressions) reset() {
 	x.list, x.keys = x.list[:0], x.keys[:0]
 	x.metas, x.cts, x.payloads = x.metas[:0], x.cts[:0], x.payloads[:0]
@@ -63,7 +63,7 @@ func (x *expressions) reset() {
 func (x *expressions) addRule(r *rules.Rule, sets []setRef) error {
 	var errs []error
 	x.hits = r.Hits
-	matched := rules.Inet // the family that the expressions so far match
+	matched := rules.Inet // the family that the previous expressions match
 	for i, m := range r.Matches {
 		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet &&
 			matched != addr.Family() {

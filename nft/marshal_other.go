@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marshalOther starts an expression that is rare in rulesets of [rules.Compile]: an action other
-// than a verdict, a load of a value that is not a part of the packet, or an expression with a state
-// that packets change. It reports whether the type of the expression is known. Attributes are in
-// the order of the kernel's dumps.
+// marshalOther begins an expression that is rare in rulesets of [rules.Compile], and adds its
+// attributes in the order of the kernel's dumps. These are actions other than verdicts, loads of
+// values that are not part of the packet, and expressions with a state that packets change. It
+// reports whether the type of the expression is known.
 func (e *encoder) marshalOther(x expr.Any) (known bool, err error) {
 	switch x := x.(type) {
 	case *expr.Redir:
@@ -116,14 +116,15 @@ func (e *encoder) addRange(minAttr, maxAttr uint16, first, last uint32) {
 	}
 }
 
-// rangeFlags returns the flags that say how the kernel selects an address or port from a range.
+// rangeFlags returns the flags that control how the kernel selects an address or port from a range.
 func rangeFlags(random, fullyRandom, persistent bool) uint32 {
 	return flagIf(random, unix.NF_NAT_RANGE_PROTO_RANDOM) |
 		flagIf(fullyRandom, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY) |
 		flagIf(persistent, unix.NF_NAT_RANGE_PERSISTENT)
 }
 
-// beginHash starts a hash. Only a Jenkins hash has a source register.
+// beginHash begins a hash expression and adds its attributes. Only a Jenkins hash has a source
+// register and a length.
 func (e *encoder) beginHash(x *expr.Hash) {
 	isJenkins := x.Type == expr.HashTypeJenkins
 	e.beginExpression("hash")
@@ -153,7 +154,7 @@ func fibResult(x *expr.Fib) uint32 {
 	return unix.NFT_FIB_RESULT_UNSPEC
 }
 
-// fibFlags returns the flags of the inputs of a fib lookup.
+// fibFlags returns the flags of a fib lookup: its inputs, and whether it only tests for a route.
 func fibFlags(x *expr.Fib) uint32 {
 	return flagIf(x.FlagSADDR, unix.NFTA_FIB_F_SADDR) | flagIf(x.FlagDADDR, unix.NFTA_FIB_F_DADDR) |
 		flagIf(x.FlagMARK, unix.NFTA_FIB_F_MARK) | flagIf(x.FlagIIF, unix.NFTA_FIB_F_IIF) |
@@ -161,7 +162,7 @@ func fibFlags(x *expr.Fib) uint32 {
 }
 
 // addElementExpressions encodes the expressions of the elements that a rule adds to a set, such as
-// limits and counters. A single expression is an attribute of its own, several are a list.
+// limits and counters. A single expression and a list of several have different attributes.
 func (e *encoder) addElementExpressions(list []expr.Any) error {
 	if len(list) == 0 {
 		return nil

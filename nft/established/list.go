@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxSockets is the maximum number of TCP sockets that are kept in memory.
-// TestMemoryOfManyConnections measures the memory. It is a variable for tests.
+// maxSockets is the maximum number of TCP sockets that are kept in memory. It is a variable for
+// tests. TestMemoryOfManyConnections measures the memory.
 var maxSockets = 1 << 17
 
 // maxCached is the maximum number of outcomes, and of devices, that are kept in memory.
@@ -37,7 +37,7 @@ type tuple struct {
 // reverse returns the tuple of the other direction.
 func (t tuple) reverse() tuple { return tuple{t.protocol, t.pair.reverse()} }
 
-// A listener identifies the listening TCP sockets of a user at a port.
+// A listener identifies the TCP sockets of a user that listen on a port.
 type listener struct {
 	port uint16
 	uid  uint32
@@ -54,12 +54,12 @@ type socketInfo struct {
 type socketTable struct {
 	// sockets maps the local and the peer address of each connected socket to the socket.
 	sockets map[[2]endpoint]socketInfo
-	// peers maps the peer address of each of these sockets to the local address.
+	// peers maps the peer address of each of these sockets to the socket's local address.
 	peers map[endpoint]endpoint
 	// listeners contains the listening sockets, and ports their ports.
 	listeners map[listener]bool
 	ports     map[uint16]bool
-	addresses map[netip.Addr]bool // local addresses
+	addresses map[netip.Addr]bool // of the namespace
 }
 
 // An endpoint is an address and a port in 18 bytes, instead of 32 for a [netip.AddrPort]. An IPv4
@@ -148,8 +148,8 @@ func (t *socketTable) socket(at tuple) *socketInfo {
 	return nil
 }
 
-// peerOf returns the local address of the socket whose peer has the address. It is invalid if there
-// is no such socket.
+// peerOf returns the local address of the socket that is connected to the address. It is invalid if
+// there is no such socket.
 func (t *socketTable) peerOf(a netip.AddrPort) netip.AddrPort {
 	if local, ok := t.peers[newEndpoint(a)]; ok {
 		return local.addrPort()

@@ -51,7 +51,7 @@ func As(uid, gid int, fn func() error) error {
 }
 
 // enter moves the calling thread into the namespace. It does not use [netns.NS.Do], which would run
-// fn on another thread without the ids.
+// the function on another thread, without the ids.
 func enter(n *netns.NS) error {
 	// If this new thread is in the namespace already, skip setns, which needs CAP_SYS_ADMIN.
 	// Otherwise the caller of As has entered a namespace other than the namespace of the process,
@@ -65,7 +65,7 @@ func enter(n *netns.NS) error {
 // dumpableMu is held while setIDs changes the dumpable attribute of the process.
 var dumpableMu sync.Mutex
 
-// setIDs sets the file system ids of the calling thread. syscall.Setuid would set the ids of all
+// setIDs sets the file system ids of the calling thread. [syscall.Setuid] would set the ids of all
 // threads.
 func setIDs(uid, gid int) error {
 	dumpableMu.Lock()

@@ -4,8 +4,8 @@
 // [Ensure] adds the missing parts of a [rules.Routing] to a network namespace and returns the
 // [Change]. [Change.Rollback] undoes it if the following change of rules fails, and [Change.Finish]
 // completes it otherwise. [InSync] is a fast check that a namespace has a routing; [Read] returns
-// the routing of a namespace. [Prune] removes unwanted parts and [Find] lists them. [PruneIstio]
-// and [FindIstio] do the same for the policy routes of istio-init.
+// the routing of a namespace. [Prune] removes unwanted parts, and [Find] lists them. [PruneIstio]
+// and [FindIstio] do the same for the routing of istio-iptables and istio-cni.
 //
 //	ruleset, err := rules.Compile(redirect)
 //	if err != nil {

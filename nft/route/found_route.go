@@ -14,9 +14,9 @@ import (
 // foundRoute is a route of the namespace.
 type foundRoute struct {
 	family      rules.Family
-	kind        uint8 // RTN_LOCAL
+	kind        uint8 // for example RTN_LOCAL
 	tos         uint8
-	protocol    uint8 // RTPROT_KERNEL
+	protocol    uint8 // for example RTPROT_KERNEL
 	flags       uint32
 	destination netip.Prefix
 	source      netip.Prefix // selects packets of IPv6; invalid: all sources
@@ -24,7 +24,7 @@ type foundRoute struct {
 	table       uint32
 	metric      uint32
 	nextHop     // of a route without several next hops
-	// hops contains the first of several next hops.
+	// hops contains the first maxHops of several next hops. moreHops is set if there are more.
 	hops     []nextHop
 	moreHops bool
 	// nextHopID is the number of a nexthop object. If the sysctl net.ipv4.nexthop_compat_mode is 0,
@@ -151,7 +151,7 @@ func prefixOf(address []byte, unspecified netip.Addr, bits uint8) netip.Prefix {
 	return netip.PrefixFrom(a, int(bits))
 }
 
-// set sets a field of the next hop from an attribute.
+// set sets a field of the next hop from an attribute. It ignores other attributes.
 func (h *nextHop) set(kind uint16, value []byte) {
 	switch kind {
 	case unix.RTA_OIF:
@@ -199,7 +199,7 @@ func isDefaultAttribute(kind uint16, value []byte) bool {
 		return isZero(value) || kind == unix.RTA_METRICS && metricsText(value) == ""
 	case unix.RTA_CACHEINFO:
 		return expiry(value) == 0
-	case unix.RTA_PAD, unix.RTA_UID: // answers to requests for a route have the user
+	case unix.RTA_PAD, unix.RTA_UID: // RTA_UID is in replies to RTM_GETROUTE for a single route
 		return true
 	}
 	return false

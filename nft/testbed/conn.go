@@ -31,9 +31,9 @@ type Conn struct {
 // its request.
 var lastToken atomic.Uint64
 
-// Dial makes the server for the destination listen on the port of the call, if that server is
-// running. Then it makes the call, sends one request, and closes the connection. Dial returns an
-// error if it cannot make the call. A missing answer is not an error, but an outcome of the Answer.
+// Dial makes the servers that the call may reach listen on its port, if they are running. Then it
+// makes the call, sends one request, and closes the connection. Dial returns an error if it cannot
+// make the call. A missing answer is not an error, but an outcome of the Answer.
 func (n *Network) Dial(c Call) (Answer, error) {
 	conn, err := n.Open(c)
 	if err != nil {
@@ -43,7 +43,7 @@ func (n *Network) Dial(c Call) (Answer, error) {
 	return conn.Ask(), nil
 }
 
-// Open starts the call without waiting for the connection. Like Dial, it makes the server listen
+// Open starts the call without waiting for the connection. Like Dial, it makes the servers listen
 // first. The Conn must be closed after use.
 func (n *Network) Open(c Call) (*Conn, error) {
 	protocol, err := c.protocol()
@@ -143,7 +143,7 @@ func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 	return conn, nil
 }
 
-// SetTimeout sets the time to wait for each further answer.
+// SetTimeout sets the time limit of each further request.
 func (c *Conn) SetTimeout(timeout time.Duration) { c.timeout = timeout }
 
 // Ask sends a request and returns its answer. The first request waits for the connection.
@@ -176,12 +176,12 @@ func (c *Conn) roundTrip() Answer {
 		if err != nil {
 			return answerOfError(err)
 		}
-		answered, hops, err := decode(line)
+		answerToken, hops, err := decode(line)
 		if err != nil {
 			return answerOfError(err)
 		}
 		// A late answer to an earlier request has another token.
-		if answered == token {
+		if answerToken == token {
 			return Answer{Hop: hops[0], Upstream: hops[1:]}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // An Event reports that rules or routes of a namespace may have changed. It represents all changes
-// since the previous event of the namespace.
+// since the previous event about the namespace.
 type Event struct {
 	// Lost reports whether messages were lost. If so, the rules and routes of every namespace may
 	// have changed, and the other fields are empty.
@@ -40,7 +40,7 @@ type pending struct {
 	order  []netns.ID
 }
 
-// add counts a change of a namespace, and returns the pending event of the namespace.
+// add counts a change in a namespace, and returns the pending event about the namespace.
 func (p *pending) add(ns netns.ID) *Event {
 	e := p.events[ns]
 	if e == nil {
@@ -87,7 +87,7 @@ func (e *Event) readGeneration(body []byte) {
 	e.Process = a.Text(unix.NFTA_GEN_PROC_NAME)
 }
 
-// nsid returns the namespace id in a message, and whether the message has one.
+// nsid returns the namespace id in the attributes of a message, and reports whether there is one.
 func nsid(body []byte) (int32, bool) {
 	id, ok := attributes(body).HostNumber(unix.NETNSA_NSID)
 	return int32(id), ok

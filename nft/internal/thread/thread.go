@@ -1,6 +1,6 @@
 // Package thread runs a function on an operating system thread with changed attributes, such as the
-// namespace or the credentials of the thread. No other goroutine runs on the thread while its
-// attributes are changed.
+// namespace or the credentials of the thread. No other goroutine runs on the thread until its
+// attributes are restored.
 package thread
 
 import (

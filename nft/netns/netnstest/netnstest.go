@@ -34,7 +34,7 @@ func NewInUserNS(t testing.TB) *netns.NS {
 	t.Helper()
 	RequireIDs(t, UserNSBase, UserNSBase)
 	// A multithreaded process cannot enter a user namespace. Therefore start a child in a new user
-	// namespace. The child ends at the end of its input.
+	// namespace, and open the child's network namespace. The child ends at the end of its input.
 	cmd := exec.Command(RequireBinary(t, "cat"))
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: UserNSBase, Size: 65536}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
