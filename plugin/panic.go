@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// withoutPanics returns the verb with its panics turned into errors. The runtime would otherwise
-// report only that the plugin has exited.
+// withoutPanics returns a function that calls the verb and turns a panic into an error. Otherwise
+// the runtime would report only that the plugin has exited.
 func (p *Plugin) withoutPanics(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) (err error) {
 		defer func() {
@@ -25,8 +25,8 @@ func (p *Plugin) withoutPanics(verb func(*skel.CmdArgs) error) func(*skel.CmdArg
 	}
 }
 
-// panicError returns the error for a panic, and prints its stack, which is hard to read in a JSON
-// log.
+// panicError returns the error for a panic, and prints the stack to stderr: in a JSON log it would
+// be hard to read.
 func (p *Plugin) panicError(v any, stack []byte) error {
 	for {
 		err, _ := v.(error)

@@ -12,13 +12,13 @@ import (
 // A sandbox is the network namespace of a pod, which a verb opens once.
 type sandbox struct {
 	ns *netns.NS
-	// err is the error of opening the namespace. Not every verb needs the namespace.
+	// err is the error of opening the namespace, if it failed. Not every verb needs the namespace.
 	err error
 }
 
-// openSandbox opens the namespace that the runtime names. If the namespace cannot be opened,
-// sandbox.err is set and the error is nil. The host's namespace, whose traffic must not be
-// redirected, is an error unless the runtime allows it.
+// openSandbox opens the namespace in CNI_NETNS. If the namespace cannot be opened, sandbox.err is
+// set and the error is nil. The host's namespace, whose traffic must not be redirected, is an error
+// unless the runtime allows it.
 func openSandbox(args *skel.CmdArgs) (sandbox, error) {
 	ns, err := netns.Open(args.Netns)
 	if err != nil {
@@ -38,8 +38,8 @@ func (s sandbox) close() { _ = s.ns.Close() }
 // isHost reports whether the namespace is the one that the plugin runs in.
 func isHost(ns *netns.NS) bool { return ns.ID() == (*netns.NS)(nil).ID() }
 
-// allowsHostNamespace reports whether the caller allows the namespace of the host. It accepts the
-// values of CNI_NETNS_OVERRIDE that package skel accepts.
+// allowsHostNamespace reports whether the runtime allows the namespace of the host, with a value of
+// CNI_NETNS_OVERRIDE that package skel accepts.
 func allowsHostNamespace(args *skel.CmdArgs) bool {
 	return args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "true")
 }

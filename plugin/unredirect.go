@@ -17,9 +17,9 @@ import (
 // changed.
 
 // unredirect removes the rules that an earlier ADD of the attachment has installed in the sandbox,
-// unless another attachment needs them. Rules without a record stay, because a container of the pod
-// may have installed them. removed is also true if the namespace cannot be opened, which usually
-// means that it is gone, and the rules with it.
+// unless another attachment needs them. Rules without a record remain, because a container of the
+// pod may have installed them. removed is also true if the namespace could not be opened, which
+// usually means that it no longer exists.
 func (c *call) unredirect() (removed bool, err error) {
 	if !c.wasRedirected() || len(c.otherAttachments()) > 0 {
 		return false, nil

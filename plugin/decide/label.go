@@ -33,8 +33,8 @@ func validateLabelValue(value string) error {
 	return nil
 }
 
-// isLabelValue reports whether the text can be the value of a label. A value that is not empty can
-// also be the name in a label's key.
+// isLabelValue reports whether the text is allowed as the value of a label. A value that is not
+// empty is also allowed as the name in a label's key.
 func isLabelValue(text string) bool {
 	isOuter := func(c byte) bool { return isLowerAlphanumeric(c) || 'A' <= c && c <= 'Z' }
 	return len(text) <= maxLabelName && (text == "" || consistsOf(text, isOuter, "-_."))

@@ -84,8 +84,8 @@ func (f *file) reopen() error {
 }
 
 // rotate renames the open file, removes old rotated files and opens a new file. If another process
-// has renamed the open file, rotate only opens the new one. If another process is just renaming it,
-// rotate does nothing.
+// has already renamed the open file, rotate only opens the new one. If another process is rotating
+// the file at the moment, rotate does nothing.
 func (f *file) rotate(opened os.FileInfo) error {
 	if err := unix.Flock(int(f.opened.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
 		unix.EWOULDBLOCK) {
@@ -101,7 +101,7 @@ func (f *file) rotate(opened os.FileInfo) error {
 	return errors.Join(err, f.reopen())
 }
 
-// rotatedName returns the path of a file that is rotated at the given time.
+// rotatedName returns the path to which a file is renamed that is rotated at the given time.
 func (f *file) rotatedName(at time.Time) string {
 	before, after := f.nameParts()
 	return before + at.UTC().Format(rotationTime) + after

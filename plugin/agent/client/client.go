@@ -18,8 +18,8 @@ import (
 type Options struct {
 	// Socket is the path of the agent's socket; see [agent.SocketIn].
 	Socket string
-	// Timeout limits a query, from connecting to the end of the answer; [DefaultTimeout] if it is
-	// not positive.
+	// Timeout limits a query, from connecting to the end of the answer. If it is not positive, the
+	// limit is [DefaultTimeout].
 	Timeout time.Duration
 }
 
@@ -39,7 +39,7 @@ type Client struct {
 
 var _ source.Source = (*Client)(nil)
 
-// New returns a client. The client connects to the agent anew for each request.
+// New returns a client. The client opens a new connection to the agent for each request.
 func New(o Options) *Client {
 	c := &Client{caller: agent.Caller{Socket: o.Socket}, timeout: o.Timeout}
 	if c.timeout <= 0 {
