@@ -55,8 +55,8 @@ type DNATTo struct {
 	Port, Last     uint16
 }
 
-// SNATTo changes the source address and keeps the source port if it is free; it ends the evaluation
-// of the base chain. Only NAT chains at postrouting and input can contain it.
+// SNATTo changes the source address, and keeps the source port if it is free at that address; it
+// ends the evaluation of the base chain. Only NAT chains at postrouting and input can contain it.
 type SNATTo struct{ Addr netip.Addr }
 
 // TProxy assigns the packet to the transparent socket that listens on Port, and on Addr if it is
@@ -71,7 +71,7 @@ type TProxy struct {
 // packet to the socket, sets the mark and accepts the packet; otherwise it drops the packet.
 type TProxyDrop struct {
 	Port        uint16
-	Value, Mask uint32 // the mark loses the bits of Mask and is then xored with Value
+	Value, Mask uint32 // as in [SetMark]
 	Addr        netip.Addr
 }
 
@@ -79,14 +79,14 @@ type TProxyDrop struct {
 // default. "tcp reset" is sent only for TCP.
 type Reject struct{ With string }
 
-// SetMark clears the bits of Mask in the packet's mark, and then applies xor with Value.
+// SetMark clears the bits of Mask in the packet's mark, and then xors the mark with Value.
 type SetMark struct{ Value, Mask uint32 }
 
-// SaveMark copies the packet's mark to its connection.
+// SaveMark copies the packet's mark to the mark of its connection.
 type SaveMark struct{}
 
-// RestoreMark copies the connection's mark to the packet. In nftables it ends the rule for a packet
-// without a connection.
+// RestoreMark copies the connection's mark to the packet's mark. In nftables it ends the rule for a
+// packet without a connection.
 type RestoreMark struct{}
 
 // MixMark sets the mark of the packet, or with Conntrack the mark of its connection, to (packet
@@ -279,7 +279,7 @@ func (a MixMark) String() string {
 // String returns the action in nft's syntax.
 func (Notrack) String() string { return "notrack" }
 
-// String returns the match.
+// String returns the text of the match.
 func (a Require) String() string { return a.Match.String() }
 
 // String returns the action in nft's syntax.

@@ -27,7 +27,7 @@ type Packet struct {
 	ConntrackMark uint32
 	State         State
 	Flags         TCPFlags // of TCP
-	// NoListener reports that there is no transparent socket for a tproxy rule.
+	// NoListener reports that there is no transparent socket for any tproxy rule.
 	NoListener bool
 	// MissingListeners contains the listeners of tproxy rules that do not exist, if only some of
 	// them do not exist. If NoListener is set, no listener exists.
@@ -57,8 +57,8 @@ type Packet struct {
 	// TransparentSender reports that the socket that sends the packet is transparent
 	// (IP_TRANSPARENT). A packet of a closed socket has no Owner.
 	TransparentSender bool
-	// Copy reports that the packet is the copy of a multicast or broadcast packet that this host
-	// has sent and receives itself.
+	// Copy reports that the packet is the copy, which this host itself receives, of a multicast or
+	// broadcast packet that it has sent.
 	Copy bool
 	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE). Rerouting
 	// does not change the interface of such a packet. A packet of a closed socket has no Owner.
@@ -72,8 +72,8 @@ type Packet struct {
 // Owner is the user and group of a socket.
 type Owner struct{ UID, GID uint32 }
 
-// Interface returns the interface of a packet at Prerouting or Output: the interface by which it
-// arrives or leaves.
+// Interface returns the interface through which a packet at Prerouting arrives, or a packet at
+// Output leaves.
 func (p *Packet) Interface() string {
 	if p.Hook == Output {
 		return p.OutInterface
@@ -123,7 +123,7 @@ type State uint8
 const (
 	New State = iota // the first packets of a connection, until a reply is seen
 	Established
-	Related // belongs to another connection, an ICMP error for instance
+	Related // belongs to another connection, like an ICMP error
 	Invalid
 	Untracked
 

@@ -8,7 +8,7 @@ package rules
 // Unknown is undecided, unless all possible results of the Unknown lead to the same outcome or, for
 // some effects, the possible outcomes are known (see [Trace.Alternatives]).
 type Unknown struct {
-	// Text is the expression for users.
+	// Text is the text of the expression that users see.
 	Text string
 	// Effect is what the expression may read or change.
 	Effect Effect
@@ -115,5 +115,5 @@ func (e Effect) IsCondition() bool { return e == Reads || e == ReadsVarying || e
 func (m Unknown) rank() int { return 14 }
 func (Unknown) action()     {}
 
-// String returns the text of the unsupported expression.
+// String returns the text of the expression, marked as unknown.
 func (m Unknown) String() string { return "unknown(" + m.Text + ")" }

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// evaluatedRules returns the rules of the chains that packets of the families may traverse at the
-// hooks that are evaluated.
+// evaluatedRules returns the rules of the chains that packets of the families may traverse at
+// evaluated hooks.
 func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.Rule] {
 	return func(yield func(*rules.Rule) bool) {
 		for t, c := range reachableChains(rs, isEvaluated) {
@@ -24,8 +24,8 @@ func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.
 	}
 }
 
-// hasMatch reports whether a rule of the ruleset has a match (see [rules.Rule.AllMatches]), also in
-// a tuple, for which the condition is true.
+// hasMatch reports whether a rule of the ruleset has a match (see [rules.Rule.AllMatches]) for
+// which the condition is true. It examines the matches in tuples too.
 func hasMatch(rs *rules.Ruleset, condition func(rules.Match) bool) bool {
 	condition = inTuples(condition)
 	for _, r := range rs.AllRules() {
@@ -36,8 +36,8 @@ func hasMatch(rs *rules.Ruleset, condition func(rules.Match) bool) bool {
 	return false
 }
 
-// eachMatch calls do for each match of the ruleset, also in tuples. Alternatives that several rules
-// share are visited only once.
+// eachMatch calls do for each match of the ruleset, including the matches in tuples, but not the
+// tuples. It visits alternatives that several rules share only once.
 func eachMatch(rs *rules.Ruleset, do func(rules.Match)) {
 	hasMatch(rs, func(m rules.Match) bool {
 		do(m)

@@ -45,7 +45,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 	return true
 }
 
-// contains reports whether a set that depends only on fields contains a packet with the values.
+// contains reports whether a set that depends only on fields contains the packets with the values.
 func (s *space) contains(packets set, values *[fieldCount]value) bool {
 	for packets != none && packets != all {
 		n := s.root(packets)

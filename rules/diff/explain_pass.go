@@ -62,7 +62,7 @@ func (x *explanation) enteringPacket(i int) rules.Packet {
 	return p
 }
 
-// addBase adds the traversal of a base chain.
+// addBase adds the steps and the notes of a base chain.
 func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 	addNote := func(text string, drops bool) {
 		p.Notes = append(p.Notes, rules.Note{
@@ -87,7 +87,7 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 	}
 }
 
-// addDroppedICMPRedirect adds the note of an ICMP redirect that NAT drops (NATDropsRedirects).
+// addDroppedICMPRedirect adds the note about an ICMP redirect that NAT drops (NATDropsRedirects).
 func (x *explanation) addDroppedICMPRedirect(p *rules.Pass) {
 	if c := natChain(x.rs, x.family); c.Chain != nil { // nil if only the other side has a NAT chain
 		p.Notes = append(p.Notes, rules.Note{
@@ -97,8 +97,8 @@ func (x *explanation) addDroppedICMPRedirect(p *rules.Pass) {
 	}
 }
 
-// MaxSteps is the maximum number of steps of a pass in a trace. A rule with a list counts as an
-// additional step for every elementsPerStep elements.
+// MaxSteps is the maximum number of steps of a pass in a trace. Each elementsPerStep elements of a
+// rule's lists count as another step.
 const MaxSteps = 10_000
 
 const elementsPerStep = 64
@@ -125,7 +125,7 @@ func stepsOf(r *rules.Rule) int {
 	return 1 + values/elementsPerStep
 }
 
-// addSteps adds the matching rules of a chain.
+// addSteps adds the matching rules of a chain and of the chains that it calls.
 func (x *explanation) addSteps(p *rules.Pass, s *summary, base *rules.Base) {
 	for _, e := range s.events {
 		x.meter.step()

@@ -32,7 +32,8 @@ func tproxyTargetOf(a rules.Action) tproxyTarget {
 }
 
 // missingListener returns the variable that is true if a listener is missing although the field
-// noListener says that listeners exist. Variables are needed only if rules have several listeners.
+// noListener means that listeners exist. Variables are needed only if rules have several listeners,
+// or for a single packet.
 func missingListener(t tproxyTarget) variable {
 	name := rules.ListenerName(t.addr, t.port)
 	on := name

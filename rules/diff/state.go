@@ -114,10 +114,10 @@ type flows struct {
 	index map[progress]int
 }
 
-// flowSize is the size of a flow in a list in bytes.
+// flowSize is the size in bytes of a flow in a list.
 const flowSize = 256
 
-// indexThreshold is the number of flows from which a map is faster than a linear search.
+// indexThreshold is the number of flows from which on a map is faster than a linear search.
 const indexThreshold = 8
 
 // add adds flows. It unites flows of equal progress.
@@ -165,7 +165,7 @@ func (f *flows) find(p progress) int {
 	return -1
 }
 
-// split divides a flow into the packets in the set and the others.
+// split divides a flow into the packets in the set by and the others.
 func (s *space) split(f flow, by set) (in, out flow) {
 	in, out = f, f
 	in.packets = s.and(f.packets, by)

@@ -29,7 +29,7 @@ func newDoctorCommand(s *system) *cobra.Command {
 		})
 }
 
-// doctorResult is the result of doctor.
+// doctorResult is the result of the command doctor.
 type doctorResult struct {
 	Namespace string           `json:"namespace"`
 	Kernel    string           `json:"kernel"`
@@ -87,7 +87,8 @@ func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.F
 	return facts, doctor.Diagnose(facts, p.Redirect), nil
 }
 
-// completeForDoctor completes the parameters with the properties of the pod that are available.
+// completeForDoctor completes the parameters with the properties of the pod, as far as they can be
+// determined.
 func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 	p.IdentifyProxy(p.names.Users)
 	if err := s.setNameservers(p); err != nil {
@@ -113,8 +114,8 @@ func severityColor(s doctor.Severity) color.Code {
 	}[s], color.Red)
 }
 
-// doctorText returns the verdict and the findings as text. Findings may contain names from the
-// namespace, such as names of processes.
+// doctorText returns the verdict and the findings as text. It makes the findings printable, because
+// they may contain names that a program in the namespace has chosen.
 func (s *system) doctorText(result doctorResult) string {
 	counts := map[doctor.Severity]int{}
 	b := new(strings.Builder)

@@ -34,7 +34,7 @@ func (s *system) print(lines string, d document) error {
 	return systemError(err)
 }
 
-// special matches color codes and all other characters that may not be printable.
+// special matches color codes, and characters that may not be printable.
 var special = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\x1b(\[[0-9]+m)?|[^\n\t\x1b -~]+`)
 })
@@ -79,10 +79,10 @@ func encode(d document) ([]byte, error) {
 	return append([]byte(head), fields...), nil
 }
 
-// milliseconds returns a duration as a number of milliseconds, in whole microseconds.
+// milliseconds returns a duration in milliseconds, rounded down to whole microseconds.
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// count returns a number with a noun.
+// count returns a number with a noun, such as "2 problems".
 func count(n int, noun string) string { return countOf(n, noun, noun+"s") }
 
 // countOf is count for a noun with an irregular plural.
