@@ -26,6 +26,9 @@ const (
 	// VariableUnread: the value of a relevant variable comes from a source that is not read, such
 	// as a ConfigMap.
 	VariableUnread NoteKind = "variable-unread"
+	// VariableOfIstioInit: a variable of the proxy has the effect that it has with istio-init.
+	// istio-cni does not read it.
+	VariableOfIstioInit NoteKind = "variable-of-istio-init"
 	// NamesUnresolved: an argument or a variable contains names of users or groups. Only the
 	// container's image defines their ids, so that the value has no effect.
 	NamesUnresolved NoteKind = "names-unresolved"
@@ -74,6 +77,14 @@ func (r *result) noteArguments(s *sources) {
 	if names := s.arguments.Unknown; len(names) > 0 {
 		r.note(ArgumentUnknown, "arguments of container %s that are not known have no effect: %s",
 			s.validation.Name, shortList(names))
+	}
+}
+
+// noteVariables adds a note about variables that istio-cni would not read.
+func (r *result) noteVariables() {
+	if len(r.ofIstioInit) > 0 {
+		r.note(VariableOfIstioInit, "variables of the proxy that istio-cni ignores have the effect that "+
+			"they have with istio-init: %s", shortList(r.ofIstioInit))
 	}
 }
 

@@ -29,6 +29,8 @@ type result struct {
 	origins map[string]string
 	// isAnnotated contains the fields that an annotation sets.
 	isAnnotated map[string]bool
+	// ofIstioInit contains the effective variables that istio-init reads and istio-cni does not.
+	ofIstioInit []string
 }
 
 // Parameters returns the redirection of a pod that [Decide] redirects. addresses are the pod's
@@ -60,6 +62,7 @@ func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, 
 		return rules.Redirect{}, r.notes, r.faults
 	}
 	r.noteArguments(&sources)
+	r.noteVariables()
 	r.noteInitContainers(&sources)
 	r.noteApplication(&sources)
 	return r.Redirect, r.notes, nil
@@ -103,6 +106,10 @@ func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 		// Istio does not have the parameter. The value in the plugin's configuration applies.
 		r.noteIgnored(value.source, value.text, allowed)
 		return
+	}
+	if value.variable != "" && value.text != p.DefaultText() &&
+		!slices.Contains(variablesOfIstioCNI, value.variable) {
+		r.ofIstioInit = append(r.ofIstioInit, value.variable)
 	}
 	r.origins[p.Field], r.isAnnotated[p.Field] = value.source, value.isAnnotated
 	if p.Kind == parameter.Mode {

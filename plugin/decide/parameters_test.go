@@ -101,7 +101,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
 			r.DNS = rules.DNS{Capture: true, All: true}
 			r.DropInvalid = true
-		}, []decide.NoteKind{decide.AllDNSCaptured}},
+		}, []decide.NoteKind{decide.AllDNSCaptured, decide.VariableOfIstioInit}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := cniDefaults()
@@ -122,10 +122,19 @@ func TestParametersOfInjectedPods(t *testing.T) {
 
 func TestNotesOnMeshSettings(t *testing.T) {
 	_, notes, err := decide.Parameters(readPod(t, "mesh-settings"), ipv4, &settings)
-	want := "all-dns-captured: CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: " +
-		"the pod's own servers are not known when its rules are made"
-	if err != nil || len(notes) != 1 || notes[0].String() != want {
-		t.Errorf("notes %v, error %v, want %s", notes, err, want)
+	want := []string{
+		"all-dns-captured: CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: " +
+			"the pod's own servers are not known when its rules are made",
+		"variable-of-istio-init: variables of the proxy that istio-cni ignores have the effect that they have " +
+			`with istio-init: "ISTIO_OUTBOUND_PORTS", "ISTIO_OUTBOUND_OWNER_GROUPS", ` +
+			`"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"`,
+	}
+	var got []string
+	for _, n := range notes {
+		got = append(got, n.String())
+	}
+	if d := diff(want, got); d != "" || err != nil {
+		t.Errorf("error %v, notes (-want +got):\n%s", err, d)
 	}
 }
 

@@ -347,6 +347,9 @@ func TestArgumentsAndVariablesHaveTheSyntaxOfIstioIptables(t *testing.T) {
 			pod := meshPod()
 			p.set(pod, test.text)
 			got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+			notes = slices.DeleteFunc(notes, func(n decide.Note) bool {
+				return n.Kind == decide.VariableOfIstioInit && p.kind == "variable"
+			})
 			if d := diff(want, got); d != "" || err != nil || len(notes) > 0 {
 				t.Errorf("%v %q: error %v, notes %v, redirection (-want +got):\n%s", p, test.text, err,
 					notes, d)
@@ -463,9 +466,10 @@ func TestVariablesWithValueFromAreNoted(t *testing.T) {
 	if err != nil || !got.DNS.Capture {
 		t.Errorf("error %v, DNS %+v; want DNS captured because of REDIRECT_DNS", err, got.DNS)
 	}
-	if len(notes) != 1 || notes[0].Kind != decide.VariableUnread ||
-		!strings.Contains(notes[0].String(), "ISTIO_META_DNS_CAPTURE") {
-		t.Errorf("notes %v, want one about ISTIO_META_DNS_CAPTURE", notes)
+	if len(notes) != 2 || notes[0].Kind != decide.VariableUnread ||
+		!strings.Contains(notes[0].String(), "ISTIO_META_DNS_CAPTURE") ||
+		notes[1].Kind != decide.VariableOfIstioInit {
+		t.Errorf("notes %v, want one about ISTIO_META_DNS_CAPTURE and one about REDIRECT_DNS", notes)
 	}
 }
 

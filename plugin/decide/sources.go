@@ -29,12 +29,17 @@ func newSources(pod *Pod, s *Settings) sources {
 	return found
 }
 
+// variablesOfIstioCNI are the environment variables of the proxy that istio-cni reads.
+var variablesOfIstioCNI = []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INVALID_DROP"}
+
 // A statedValue is the value of a parameter in a source. It has no source if no source has a value.
 type statedValue struct {
 	text   string
 	source string // for errors; empty if there is no value
 	// isAnnotated is set if the source is an annotation.
 	isAnnotated bool
+	// variable is the name of the environment variable, if the source is one.
+	variable string
 	// unread is the source of a variable that would take precedence, but is ignored because its
 	// value comes from another object.
 	unread string
@@ -114,7 +119,7 @@ func (s *sources) variable(p *parameter.Parameter) statedValue {
 			case v.ValueFrom != nil:
 				unread = source
 			case v.Value != "" || isList:
-				return statedValue{text: v.Value, source: source, unread: unread}
+				return statedValue{text: v.Value, source: source, variable: name, unread: unread}
 			}
 		}
 	}
