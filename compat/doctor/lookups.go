@@ -16,6 +16,8 @@ type RouteLookups struct {
 	// is expected, and Dropped the answers about packets that a route or policy rule may drop.
 	Outbound []route.Answer
 	Dropped  []DroppedLookup
+	// Incomplete contains the families with too many such routes and policy rules to look up all.
+	Incomplete []rules.Family
 	// Local are the answers about addresses to which the namespace must deliver packets: the
 	// addresses of its interfaces, those of the proxy's listeners, and the source address of the
 	// proxy's IPv4 connections to the application.
@@ -50,6 +52,9 @@ func (f *Facts) readLookups(device func(index int) string) (err error) {
 		})
 		if err != nil {
 			return err
+		}
+		if len(drops) == route.MaxDrops {
+			f.Lookups.Incomplete = append(f.Lookups.Incomplete, family)
 		}
 		var queries []route.Query
 		for _, d := range drops {
@@ -112,6 +117,11 @@ func (d *diagnosis) checkLookups() {
 				a.Failure, a.Object), "remove it unless it must drop these packets")
 	}
 	d.addMore(found, "routes or policy rules like these")
+	for _, family := range d.Lookups.Incomplete {
+		d.add("routing", Warning,
+			fmt.Sprintf("not all IPv%d routes and policy rules that may drop packets are known: there are %d or more",
+				family, route.MaxDrops), "")
+	}
 }
 
 // checkOutboundLookup reports that the application cannot connect to other hosts, or connects with
@@ -123,8 +133,8 @@ func (d *diagnosis) checkOutboundLookup(found similarFindings, a route.Answer) {
 	switch {
 	case a.Failure != 0 && i >= 0:
 		d.addSimilar(found, Problem,
-			fmt.Sprintf("the kernel drops packets to other hosts, such as %s, before the rules see them (%s): %s",
-				a.Query, a.Failure, d.Lookups.Dropped[i].Object), "remove or replace that route or policy rule")
+			fmt.Sprintf("the kernel drops packets to other hosts, such as %s, before the rules see them (%s); such"+
+				" packets match: %s", a.Query, a.Failure, d.Lookups.Dropped[i].Object), "remove or replace that route or policy rule")
 	case a.Failure != 0:
 		d.addSimilar(found, Warning,
 			fmt.Sprintf("there is no IPv%d route to other hosts, such as %s: connections fail (%s) before the"+

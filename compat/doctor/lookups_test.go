@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/budgettest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
@@ -108,7 +109,7 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 		},
 		{
 			"a blackhole in a table for all packets", "ip route add blackhole default table 77; ip rule add lookup 77", redirect, outbound,
-			"problem routing: the kernel drops packets to other hosts, such as packets of uid 65533 to 198.51.100.1, before the rules see them (invalid argument): ip -4 route blackhole default table 77",
+			"problem routing: the kernel drops packets to other hosts, such as packets of uid 65533 to 198.51.100.1, before the rules see them (invalid argument); such packets match: ip -4 route blackhole default table 77",
 		},
 		{
 			"a policy rule for a destination", "ip rule add to 10.9.9.9 blackhole", redirect, outbound,
@@ -140,7 +141,7 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 		},
 		{
 			"a loopback address as source", "ip route replace default via 10.244.1.1 dev eth0 src 127.0.0.6", redirect, outbound,
-			"problem routing: the kernel drops packets to other hosts, such as packets of uid 65533 to 198.51.100.1, before the rules see them (invalid argument): ip -4 route unicast default via 10.244.1.1 dev eth0 table 254 src 127.0.0.6",
+			"problem routing: the kernel drops packets to other hosts, such as packets of uid 65533 to 198.51.100.1, before the rules see them (invalid argument); such packets match: ip -4 route unicast default via 10.244.1.1 dev eth0 table 254 src 127.0.0.6",
 		},
 		{
 			"::6 as source", "ip -6 route replace default via fd00:10:244:1::1 dev eth0 src ::6", redirect, outbound6,
@@ -329,4 +330,27 @@ func TestHealthyPodsAreNotReported(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestManyDroppingRoutes covers a pod with more routes and policy rules that drop packets than are
+// looked up. The number of findings and the time are limited.
+func TestManyDroppingRoutes(t *testing.T) {
+	network, desired := redirectedPod(t, rules.ModeRedirect)
+	shell(t, network.Pod, `{ for i in $(seq 20000); do
+			echo "route add blackhole 10.$((i/250+10)).$((i%250)).0/24"
+			echo "route add throw 224.$((i/250)).$((i%250)).0/24"
+		done
+		for i in $(seq 5000); do echo "rule add pref $((200+i)) lookup main"; done; } | ip -batch -`)
+	bound := budgettest.Bound{Processor: 10 * time.Second, Allocated: 256 << 20}
+	bound.Check(t, "many routes and rules", func() {
+		found := interferences(network, desired, rules.ModeRedirect)
+		for text, want := range map[string]int{
+			"the kernel drops packets of uid 65533 to 10.":                                                10,
+			"not all IPv4 routes and policy rules that may drop packets are known: there are 100 or more": 1,
+		} {
+			if n := strings.Count(found, text); n != want {
+				t.Errorf("%q in %d findings, want %d:\n%s", text, n, want, found)
+			}
+		}
+	})
 }

@@ -111,14 +111,15 @@ type Drop struct {
 	Text  string // the route or rule in the syntax of the ip command
 }
 
-// MaxDrops is the maximum number of results of [Drops] in a family.
+// MaxDrops is the maximum number of results of [Drops], and the maximum number of policy rules that
+// it considers for a table.
 const MaxDrops = 100
 
 // Drops returns the routes and policy rules of a family that may drop packets of sockets to other
-// hosts, with one result for each policy rule that looks up the table of such a route. The example
-// of packets is the given query, with the selectors of the routes and rules. A source that is not
-// one of the addresses of the namespace is omitted, because sockets cannot have it. If the routes
-// change at the same time, the error is [netlink.ErrDumpInterrupted].
+// hosts. A route has a result for each policy rule that looks up its table, unless the results are
+// equal. The example of packets is the given query, with the selectors of the routes and rules. A
+// source that is not one of the addresses of the namespace is omitted, because sockets cannot have
+// it. If the routes change at the same time, the error is [netlink.ErrDumpInterrupted].
 func Drops(ns *netns.NS, example Query, device func(index int) string) ([]Drop, error) {
 	r, err := openReader(ns)
 	if err != nil {
@@ -130,21 +131,23 @@ func Drops(ns *netns.NS, example Query, device func(index int) string) ([]Drop, 
 		return nil, err
 	}
 	family := rules.FamilyOf(example.Destination)
-	d := drops{example: example, addresses: addresses}
+	d := drops{example: example, addresses: addresses, seen: map[Drop]bool{}}
 	rulesOf := map[uint32][]foundRule{} // the policy rules that look up a table
 	for _, p := range r.policyRules {
 		switch {
 		case p.policy.Family != family:
 		case p.action == nl.FR_ACT_TO_TBL:
-			rulesOf[p.policy.Table] = append(rulesOf[p.policy.Table], p)
+			if len(rulesOf[p.policy.Table]) < MaxDrops {
+				rulesOf[p.policy.Table] = append(rulesOf[p.policy.Table], p)
+			}
 		case !p.mayRoute() && p.action != actionNop:
-			d.add(p.selected, p.String())
+			d.add(p.selected, p.String)
 		}
 	}
 	err = r.forEachRoute(family, unix.RT_TABLE_UNSPEC, func(found foundRoute) error {
-		if found.mayDrop() {
+		if found.mayDrop() && isOfOtherHosts(found.destination.Addr()) {
 			for _, p := range rulesOf[found.table] {
-				d.add(p.selected.within(found.destination), found.format(device))
+				d.add(p.selected.within(found.destination), func() string { return found.format(device) })
 			}
 		}
 		return nil
@@ -168,10 +171,14 @@ type drops struct {
 	example   Query
 	addresses []netip.Addr // of the namespace
 	found     []Drop
+	seen      map[Drop]bool
 }
 
 // add adds a route or rule with the text, which applies to the selected packets.
-func (d *drops) add(s selection, text string) {
+func (d *drops) add(s selection, text func() string) {
+	if len(d.found) == MaxDrops {
+		return
+	}
 	q := d.example
 	if s.destination.Bits() > 0 {
 		q.Destination = addressIn(s.destination)
@@ -187,10 +194,16 @@ func (d *drops) add(s selection, text string) {
 	if s.protocol != 0 {
 		q.Protocol, q.Port = s.protocol, s.port
 	}
-	a := q.Destination
-	if len(d.found) < MaxDrops && !a.IsMulticast() && !a.IsLinkLocalUnicast() && !a.IsLoopback() {
-		d.found = append(d.found, Drop{q, text})
+	drop := Drop{q, text()}
+	if isOfOtherHosts(q.Destination) && !d.seen[drop] {
+		d.seen[drop] = true
+		d.found = append(d.found, drop)
 	}
+}
+
+// isOfOtherHosts reports whether captured connections to other hosts may have the destination.
+func isOfOtherHosts(a netip.Addr) bool {
+	return !a.IsMulticast() && !a.IsLinkLocalUnicast() && !a.IsLoopback()
 }
 
 // addressIn returns the second address of the prefix, or its only one. The first address of a
