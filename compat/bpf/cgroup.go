@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/owner"
 )
 
 // cgroupAttachPoints contains the hooks of a cgroup at which programs can change which packets are
@@ -118,8 +119,7 @@ func cgroupMount() (string, error) {
 func processesOfPrograms(proc string) map[uint32][]string {
 	processes := map[uint32][]string{}
 	for _, dir := range processDirs(proc) {
-		files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))
-		for _, file := range files {
+		for file := range owner.Descriptors(dir) {
 			if target, err := os.Readlink(file); err != nil || target != "anon_inode:bpf-prog" {
 				continue
 			}

@@ -78,7 +78,8 @@ type Facts struct {
 
 	// Programs are the eBPF programs that see the traffic outside netfilter.
 	Programs bpf.Listing
-	// Sockets are the packet sockets and raw IP sockets of the namespace.
+	// Sockets are packet sockets and raw IP sockets of the namespace. SocketsErr is the reason why
+	// some are missing, or why the processes of some are unknown.
 	Sockets    []RawSocket
 	SocketsErr error
 }

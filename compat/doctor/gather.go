@@ -47,7 +47,7 @@ func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
 	if err != nil {
 		f.SettingsErr, f.InterfacesErr, f.IPsecErr, f.LegacyErr, f.SocketsErr = err, err, err, err, err
 	}
-	findProcesses(f.Sockets, procDir)
+	f.SocketsErr = errors.Join(f.SocketsErr, findProcesses(f.Sockets, procDir))
 	f.Programs = bpf.List(ns, procDir)
 	// Ignore the error: a missing permission is already reported for nf_tables.
 	f.LegacyFeatures, _ = compat.ProbeLegacy(desired)

@@ -272,6 +272,44 @@ func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	}
 }
 
+// TestManyPacketSocketsAreCounted checks that the numbers of sockets and of file descriptors that are
+// read are limited, and that a finding says what was not examined.
+func TestManyPacketSocketsAreCounted(t *testing.T) {
+	ns := netnstest.New(t)
+	if err := ns.Do(func() error {
+		for range 3 {
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { unix.Close(fd) })
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func(sockets, descriptors int) {
+		maxRawSockets, maxDescriptors = sockets, descriptors
+	}(maxRawSockets, maxDescriptors)
+	params := rules.DefaultRedirect()
+	gather := func() (Facts, string) {
+		f := Gather(ns, rules.MustCompile(params), budget)
+		return f, fmt.Sprint(list(Diagnose(f, params)))
+	}
+	maxRawSockets = 2
+	if f, findings := gather(); len(f.Sockets) != 2 || !strings.Contains(findings,
+		"not all packet and raw sockets are known: there are more than 2") ||
+		!strings.Contains(findings, "a packet socket (AF_PACKET) of") {
+		t.Errorf("%d sockets, findings\n%s\nwant 2 sockets, and that there are more", len(f.Sockets), findings)
+	}
+	maxRawSockets, maxDescriptors = 3, 1
+	if f, findings := gather(); len(f.Sockets) != 3 || len(f.Sockets[0].Processes) > 0 ||
+		!strings.Contains(findings, "the processes of some sockets are unknown: all processes together "+
+			"have more than 1 file descriptors") {
+		t.Errorf("sockets %+v, findings\n%s\nwant 3 sockets of unknown processes", f.Sockets, findings)
+	}
+}
+
 // TestDriftedRules verifies that rules of Sluice that differ from the parameters are a problem if
 // captured traffic therefore bypasses the proxy, and otherwise a warning.
 func TestDriftedRules(t *testing.T) {

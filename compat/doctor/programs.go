@@ -110,9 +110,11 @@ func describeProgram(p *bpf.Program) string {
 // DNS.
 func (d *diagnosis) checkRawSockets() {
 	if d.SocketsErr != nil {
-		d.add("sockets", Note, fmt.Sprintf("packet and raw sockets are not known: %v", d.SocketsErr),
-			"")
-		return
+		unknown := "packet and raw sockets are not known"
+		if len(d.Sockets) > 0 {
+			unknown = "not all packet and raw sockets are known"
+		}
+		d.add("sockets", Note, fmt.Sprintf("%s: %v", unknown, d.SocketsErr), "")
 	}
 	for _, socketType := range []struct {
 		packet       bool

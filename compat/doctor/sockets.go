@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/owner"
 )
 
 // A RawSocket is a packet socket or a raw IP socket.
@@ -22,61 +25,94 @@ type RawSocket struct {
 	inode string
 }
 
+// maxRawSockets is the maximum number of packet and raw sockets that are read, and maxDescriptors
+// the maximum number of file descriptors that are searched for their processes. A pod can open
+// hundreds of thousands of sockets. They are variables for tests.
+var (
+	maxRawSockets  = 1 << 14
+	maxDescriptors = 1 << 20
+)
+
 // readRawSockets returns the packet sockets and raw IP sockets of the thread's namespace, without
-// their processes.
-func readRawSockets() ([]RawSocket, error) {
-	const uidColumn = 7
-	var sockets []RawSocket
-	for _, file := range []struct {
-		name        string
-		packet      bool
-		inodeColumn int
-	}{{"packet", true, 8}, {"raw", false, 9}, {"raw6", false, 9}} {
-		path := "/proc/thread-self/net/" + file.name
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the kernel has no such sockets
-		}
-		if err != nil {
+// their processes. If there are more than maxRawSockets, it returns this number, and an error.
+func readRawSockets() (sockets []RawSocket, err error) {
+	for _, list := range []socketList{{"packet", true, 8}, {"raw", false, 9}, {"raw6", false, 9}} {
+		if sockets, err = list.read(sockets); err != nil {
 			return sockets, err
-		}
-		for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
-			columns := strings.Fields(line)
-			if i == 0 || len(columns) <= file.inodeColumn {
-				continue // the first line contains the names of the columns
-			}
-			uid, err := strconv.ParseUint(columns[uidColumn], 10, 32)
-			if err != nil {
-				return sockets, fmt.Errorf("%s: line %d: %w", path, i+1, err)
-			}
-			sockets = append(sockets, RawSocket{
-				Packet: file.packet, UID: uint32(uid), inode: columns[file.inodeColumn],
-			})
 		}
 	}
 	return sockets, nil
 }
 
-// findProcesses sets the processes that have the sockets open. proc is a /proc directory.
-func findProcesses(sockets []RawSocket, proc string) {
+// A socketList is a list of sockets in /proc/net.
+type socketList struct {
+	name        string
+	packet      bool
+	inodeColumn int
+}
+
+// read appends the sockets of the list.
+func (l socketList) read(sockets []RawSocket) ([]RawSocket, error) {
+	const uidColumn = 7
+	path := "/proc/thread-self/net/" + l.name
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return sockets, nil // the kernel has no such sockets
+	}
+	if err != nil {
+		return sockets, err
+	}
+	defer func() { _ = file.Close() }()
+	lines := bufio.NewScanner(file)
+	lines.Scan() // the names of the columns
+	for i := 2; lines.Scan(); i++ {
+		columns := strings.Fields(lines.Text())
+		if len(columns) <= l.inodeColumn {
+			continue
+		}
+		uid, err := strconv.ParseUint(columns[uidColumn], 10, 32)
+		if err != nil {
+			return sockets, fmt.Errorf("%s: line %d: %w", path, i, err)
+		}
+		if len(sockets) == maxRawSockets {
+			return sockets, fmt.Errorf("there are more than %d", maxRawSockets)
+		}
+		sockets = append(sockets, RawSocket{
+			Packet: l.packet, UID: uint32(uid), inode: columns[l.inodeColumn],
+		})
+	}
+	return sockets, lines.Err()
+}
+
+// findProcesses sets the processes that have the sockets open. proc is a /proc directory. It
+// returns an error if it has not searched all processes, because they have more than maxDescriptors
+// file descriptors.
+func findProcesses(sockets []RawSocket, proc string) error {
 	if len(sockets) == 0 {
-		return
+		return nil
 	}
 	byTarget := make(map[string]*RawSocket, len(sockets)) // by the target of a link in /proc/PID/fd
 	for i := range sockets {
 		byTarget["socket:["+sockets[i].inode+"]"] = &sockets[i]
 	}
-	files, _ := filepath.Glob(filepath.Join(proc, "[0-9]*/fd/*")) // the pattern is valid
-	for _, file := range files {
-		target, err := os.Readlink(file)
-		if err != nil || byTarget[target] == nil {
-			continue
-		}
-		dir := filepath.Dir(filepath.Dir(file))
-		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
-		process := strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
-		if s := byTarget[target]; !slices.Contains(s.Processes, process) {
-			s.Processes = append(s.Processes, process)
+	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
+	searched := 0
+	for _, dir := range dirs {
+		for file := range owner.Descriptors(dir) {
+			if searched++; searched > maxDescriptors {
+				return fmt.Errorf("the processes of some sockets are unknown: all processes together "+
+					"have more than %d file descriptors", maxDescriptors)
+			}
+			target, err := os.Readlink(file)
+			if err != nil || byTarget[target] == nil {
+				continue
+			}
+			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+			process := strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
+			if s := byTarget[target]; !slices.Contains(s.Processes, process) {
+				s.Processes = append(s.Processes, process)
+			}
 		}
 	}
+	return nil
 }

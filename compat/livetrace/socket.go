@@ -200,7 +200,7 @@ func (n *Namespace) processesWithSockets(
 			break
 		}
 		var process *Process
-		for inode := range openSockets(dir) {
+		for inode := range openSockets(ctx, dir) {
 			if _, known := found[inode]; known || !inodes[inode] {
 				continue
 			}
@@ -256,13 +256,14 @@ func (n *Namespace) processDirs() []string {
 }
 
 // openSockets iterates over the inodes of the sockets that the process with the /proc directory dir
-// has open.
-func openSockets(dir string) iter.Seq[uint32] {
+// has open, until the context is done.
+func openSockets(ctx context.Context, dir string) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
-		fds := filepath.Join(dir, "fd")
-		entries, _ := os.ReadDir(fds) // none, if the process has ended
-		for _, e := range entries {
-			link, _ := os.Readlink(filepath.Join(fds, e.Name()))
+		for file := range owner.Descriptors(dir) {
+			if ctx.Err() != nil {
+				return
+			}
+			link, _ := os.Readlink(file)
 			number, isSocket := strings.CutPrefix(link, "socket:[")
 			if !isSocket {
 				continue

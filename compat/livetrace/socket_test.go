@@ -109,6 +109,11 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 		t.Errorf("without time to search: got %+v after %d searches, want an unknown process", got,
 			reads)
 	}
+	ending := &endingContext{Context: t.Context()}
+	if got := n.Processes(ending, connections[:1])[connections[0]]; got != (livetrace.Process{GroupUnknown: true}) {
+		t.Errorf("without time to search all descriptors of a process: got %+v, want an unknown process", got)
+	}
+	opened()
 	if at, ok := n.Listener(rules.UDP, local.Port()); !ok || at != local {
 		t.Errorf("UDP listener %v, found %v, want %v", at, ok, local)
 	}
@@ -122,6 +127,19 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 	if got := n.Processes(t.Context(), connections[:1]); got[connections[0]] != want {
 		t.Errorf("without the file status: got %+v, want %+v", got, want)
 	}
+}
+
+// An endingContext is done from the second call of Err.
+type endingContext struct {
+	context.Context
+	calls int
+}
+
+func (c *endingContext) Err() error {
+	if c.calls++; c.calls > 1 {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // The kernel reports the user 0 for a socket in the state TIME_WAIT, whatever user opened it.

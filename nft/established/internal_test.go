@@ -114,8 +114,11 @@ func TestGroupsAreFoundAmongManyFiles(t *testing.T) {
 		deadline: time.Now().Add(time.Minute), wanted: map[uint32]bool{}, gids: map[uint32]uint32{},
 	}
 	want := map[uint32]uint32{}
-	for i := range 2*fileBatch + 10 {
-		path := filepath.Join(dir, strconv.Itoa(i))
+	if err := os.Mkdir(filepath.Join(dir, "fd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		path := filepath.Join(dir, "fd", strconv.Itoa(i))
 		if err := unix.Mknod(path, unix.S_IFSOCK|0o600, 0); err != nil {
 			t.Fatal(err)
 		}

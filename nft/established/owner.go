@@ -104,33 +104,21 @@ func (g *groups) scan(inside bool) {
 		}
 		id, err := netns.IDOfFile(filepath.Join(process, "ns/net"))
 		if err == nil && (id == g.ns) == inside {
-			g.recordSockets(filepath.Join(process, "fd"))
+			g.recordSockets(process)
 		}
 	}
 }
 
-// fileBatch is the number of files of a process that are listed at a time: a process can have a
-// million.
-const fileBatch = 1 << 10
-
-// recordSockets records the groups of the sockets in a directory /proc/PID/fd.
+// recordSockets records the groups of the sockets of a process with the /proc directory dir.
 func (g *groups) recordSockets(dir string) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return
-	}
-	defer func() { _ = d.Close() }()
-	for time.Now().Before(g.deadline) {
-		files, err := d.Readdirnames(fileBatch)
-		for _, f := range files {
-			var st unix.Stat_t
-			if unix.Stat(filepath.Join(dir, f), &st) == nil &&
-				st.Mode&unix.S_IFMT == unix.S_IFSOCK && g.wanted[uint32(st.Ino)] {
-				g.gids[uint32(st.Ino)] = st.Gid
-			}
-		}
-		if err != nil { // io.EOF, or the process has ended
+	for file := range owner.Descriptors(dir) {
+		if time.Now().After(g.deadline) {
 			return
+		}
+		var st unix.Stat_t
+		if unix.Stat(file, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK &&
+			g.wanted[uint32(st.Ino)] {
+			g.gids[uint32(st.Ino)] = st.Gid
 		}
 	}
 }

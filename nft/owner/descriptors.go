@@ -1,0 +1,35 @@
+package owner
+
+import (
+	"iter"
+	"os"
+	"path/filepath"
+)
+
+// descriptorBatch is the number of descriptors that are listed at a time: a process can have a
+// million.
+const descriptorBatch = 1 << 10
+
+// Descriptors iterates over the paths of the open file descriptors of the process with the /proc
+// directory dir, in any order. If they cannot be listed, or the process ends, the rest is missing.
+func Descriptors(dir string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		fds := filepath.Join(dir, "fd")
+		d, err := os.Open(fds)
+		if err != nil {
+			return
+		}
+		defer func() { _ = d.Close() }()
+		for {
+			names, err := d.Readdirnames(descriptorBatch)
+			for _, name := range names {
+				if !yield(filepath.Join(fds, name)) {
+					return
+				}
+			}
+			if err != nil { // io.EOF, or the process has ended
+				return
+			}
+		}
+	}
+}
