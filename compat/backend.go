@@ -135,7 +135,7 @@ type Comparison struct {
 	Backend BackendName
 	// Differences is empty if Check found no difference.
 	Differences []rules.Difference
-	// HasRules reports whether the backend holds rules of Sluice.
+	// HasRules reports whether this backend holds rules of Sluice.
 	HasRules bool
 	// Packets contains the counters of the rules that have a rules.Role, in an order that depends
 	// only on the ruleset and the backend. It is nil if the ruleset has no counters

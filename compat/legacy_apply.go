@@ -14,7 +14,7 @@ import (
 // A legacyApplier is one call of the legacy backend's Apply, in the namespace of the thread.
 type legacyApplier struct {
 	desired tables
-	// result is zero until the rules are replaced.
+	// result is zero until the rules are in iptables-legacy.
 	result Result
 	writer writer
 	// found contains the tables of Sluice that the call has found in both backends.
@@ -25,8 +25,8 @@ type legacyApplier struct {
 
 // run adds missing routes, applies the rules, and removes unneeded routes. exclusive reports
 // whether the caller holds the lock of the namespace.
-func (a *legacyApplier) run(desired rules.Routing, exclusive bool) (Result, error) {
-	routes, err := route.Ensure(nil, desired)
+func (a *legacyApplier) run(routing rules.Routing, exclusive bool) (Result, error) {
+	routes, err := route.Ensure(nil, routing)
 	if err != nil {
 		return Result{}, err
 	}

@@ -33,8 +33,8 @@ const (
 	address
 	interfaceName
 	boolean
-	text      // a name of the kernel, such as a conntrack helper
-	bitNumber // of a bit that is set
+	text      // another name, such as the name of a conntrack helper
+	bitNumber // encoded as a mask with this bit
 )
 
 var (
