@@ -108,8 +108,7 @@ func (n *Node) install(
 	}
 	applied, err = n.Backend.Apply(p.ns, rs, found.Snapshot)
 	if compat.IsLegacyTooLarge(applied.Backend, err) {
-		// verify checks whether the rules are in nf_tables. The audit reports that others are
-		// unknown.
+		// verify checks the rules in nf_tables. The audit reports the state of the pod as unknown.
 		n.Log.Warn("the tables of iptables-legacy of a pod in ambient mode cannot be read",
 			podField(p.ref), zap.Error(err))
 		err = nil

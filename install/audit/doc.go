@@ -52,9 +52,9 @@
 // istio-cni has redirected it. The agent does not change it, but evaluates these rules: the pod
 // counts as redirected only if they capture what Sluice's rules would capture. A pod whose sandbox
 // is known only from a process is not repaired while its ADD may be running, because its addresses
-// may not be assigned yet. An ADD of a running pod is expected to end within four minutes. A static
-// pod is audited like other pods, by means of its mirror pod. The mirror pod is never deleted,
-// because the kubelet would not create the static pod again.
+// may not be assigned yet. If a running pod gets a new sandbox, its ADD is expected to end within
+// four minutes. A static pod is audited like other pods, by means of its mirror pod. The mirror pod
+// is never deleted, because the kubelet would not create the static pod again.
 //
 // # Sandboxes that end
 //
