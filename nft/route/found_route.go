@@ -19,7 +19,7 @@ type foundRoute struct {
 	protocol    uint8 // for example RTPROT_KERNEL
 	flags       uint32
 	destination netip.Prefix
-	source      netip.Prefix // selects packets of IPv6; invalid: all sources
+	source      netip.Prefix // only of IPv6 routes; invalid: the route matches all sources
 	preferred   netip.Addr   // the source address of packets of unbound sockets
 	table       uint32
 	metric      uint32
