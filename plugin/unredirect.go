@@ -51,9 +51,9 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 	return err
 }
 
-// checkUnredirected fails if the namespace of a pod that must not be redirected contains rules of
-// Sluice. Rules are allowed if another attachment is redirected, or if the pod may have an
-// istio-init container, which may have installed them by running the program rules.
+// checkUnredirected returns an error if the namespace of a pod that must not be redirected contains
+// rules of Sluice. Rules are allowed if another attachment is redirected, or if the pod may have an
+// istio-init container, which may have installed them with the program rules.
 func (c *call) checkUnredirected(reason decide.Reason) error {
 	if !reason.ImpliesNoIstioInit() || len(c.otherAttachments()) > 0 {
 		return nil
