@@ -61,7 +61,7 @@ type SNATTo struct{ Addr netip.Addr }
 
 // TProxy assigns the packet to the transparent socket that listens on Port, and on Addr if it is
 // valid. If such a socket exists, nftables continues with the later actions of this rule, otherwise
-// with the next rule. Port 0 means the destination port.
+// with the next rule. Port 0 means the packet's destination port.
 type TProxy struct {
 	Port uint16
 	Addr netip.Addr
@@ -225,8 +225,8 @@ func (a Reject) For(f Family) Reject {
 	if a.With == "" {
 		a.With = "icmpx port-unreachable"
 	}
-	code, isBoth := strings.CutPrefix(a.With, "icmpx ")
-	if !isBoth {
+	code, isICMPX := strings.CutPrefix(a.With, "icmpx ")
+	if !isICMPX {
 		return a
 	}
 	kind, codes := "icmp", map[string]string{"no-route": "net-unreachable"}

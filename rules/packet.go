@@ -17,8 +17,8 @@ type Packet struct {
 	// Source and Destination are of one family. Ports are 0 for protocols without them (see
 	// [Protocol.HasPorts]).
 	Source, Destination netip.AddrPort
-	// Owner is the owner of the sending socket; nil at Prerouting, and for packets that the kernel
-	// itself sends.
+	// Owner is the owner of the sending socket. It is nil at Prerouting, and for a packet that no
+	// open socket of a process sends.
 	Owner *Owner
 	// KernelSocket reports that the kernel sends the packet with a socket of its own, as it sends
 	// echo replies and TCP resets. Such a socket has no owner.

@@ -31,11 +31,11 @@ func (x *explanation) enteringPacket(i int) rules.Packet {
 	if i == 0 {
 		return p
 	}
-	before := i - 1
+	previous := i - 1
 	if x.traversals[i].leavesHost {
-		before = 0 // output; the traversals between are of packets that are sent over lo
+		previous = 0 // output; the traversals in between are of packets that are sent over lo
 	}
-	if f, ok := x.explainedFlow(x.traversals[before].remaining); ok {
+	if f, ok := x.explainedFlow(x.traversals[previous].remaining); ok {
 		outcome := x.outcomeOf(f)
 		port := p.Destination.Port()
 		if f.target.hasPort() {
