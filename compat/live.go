@@ -32,8 +32,8 @@ const (
 	OriginNFTables Origin = "nf_tables"
 )
 
-// includesNFT reports whether the origin includes the tables of iptables-nft, if ofIPTables, or the
-// other tables of nf_tables.
+// includesNFT reports whether the origin includes the tables of iptables-nft if ofIPTables is set,
+// and otherwise whether it includes the other tables of nf_tables.
 func (o Origin) includesNFT(ofIPTables bool) bool {
 	switch o {
 	case OriginNFT:

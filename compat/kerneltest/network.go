@@ -267,7 +267,7 @@ func (n *Network) routeLocalMark(h *netlink.Handle, family int) error {
 	rule := netlink.NewRule()
 	rule.Family, rule.Mark, rule.Table, rule.Priority = family, LocalMark, table, priority
 	if err := h.RuleAdd(rule); err != nil {
-		return fmt.Errorf("rule for mark: %w", err)
+		return fmt.Errorf("add the rule for mark 0x%x: %w", LocalMark, err)
 	}
 	all := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
 	if family == unix.AF_INET6 {
@@ -278,7 +278,7 @@ func (n *Network) routeLocalMark(h *netlink.Handle, family int) error {
 		Scope: netlink.SCOPE_HOST,
 	}
 	if err := h.RouteAdd(route); err != nil {
-		return fmt.Errorf("route for mark: %w", err)
+		return fmt.Errorf("add the route for mark 0x%x: %w", LocalMark, err)
 	}
 	return nil
 }

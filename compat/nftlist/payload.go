@@ -91,10 +91,10 @@ var portFields = table[headerField]{
 	{"dport", headerField{th, 2, portType}},
 }
 
-// impliedControlTypes contains the fields that only messages of one type of ICMP or ICMPv6 have,
+// impliedICMPTypes contains the fields that only messages of one type of ICMP or ICMPv6 have,
 // with the type. nft does not list the condition that the message has this type. It lists the
 // condition for fields that messages of several types have, such as the identifier.
-var impliedControlTypes = nameTable{
+var impliedICMPTypes = nameTable{
 	{"icmp mtu", 3},                 // ICMP_DEST_UNREACH
 	{"icmp gateway", 5},             // ICMP_REDIRECT
 	{"icmpv6 mtu", 2},               // ICMPV6_PKT_TOOBIG
@@ -134,7 +134,7 @@ func (c *compiler) payloadField(body json.RawMessage) (field, bool) {
 	if !ok || !c.needHeader(object.Protocol) {
 		return field{}, false
 	}
-	if kind, ok := impliedControlTypes.find(object.Protocol + " " + object.Field); ok {
+	if kind, ok := impliedICMPTypes.find(object.Protocol + " " + object.Field); ok {
 		c.addImplied(headerField{h.base, 0, byteType}.payload(1, byteType.size),
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(kind)}})
 	}
@@ -180,9 +180,9 @@ func (c *compiler) needHeader(protocol string) bool {
 	case "ip", "ip6":
 		return c.needNetwork(protocol)
 	case "icmp":
-		c.needControlNetwork("ip")
+		c.needICMPNetwork("ip")
 	case "icmpv6":
-		c.needControlNetwork("ip6")
+		c.needICMPNetwork("ip6")
 	case "th":
 		return true
 	}
@@ -195,10 +195,10 @@ func (c *compiler) needHeader(protocol string) bool {
 	return *c.transport == number
 }
 
-// needControlNetwork adds the condition that the packet has the network protocol of icmp or icmpv6,
+// needICMPNetwork adds the condition that the packet has the network protocol of icmp or icmpv6,
 // unless the table or an earlier statement implies a network protocol. Unlike needNetwork, it
 // accepts a different one: nft accepts icmpv6 after ip, and icmp after ip6.
-func (c *compiler) needControlNetwork(protocol string) {
+func (c *compiler) needICMPNetwork(protocol string) {
 	if c.network == "" && !c.isOtherFamily {
 		c.needNetwork(protocol)
 	}

@@ -54,7 +54,7 @@ func (l *listeners) expect(c caller) <-chan arrival {
 	return arrived
 }
 
-// announce sends the arrival to the channel of the caller. It returns false if the caller has no
+// announce sends the arrival to the channel of the caller, and reports whether there is such a
 // channel.
 func (l *listeners) announce(c caller, a arrival) bool {
 	l.mu.Lock()
