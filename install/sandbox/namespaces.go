@@ -5,8 +5,8 @@ import (
 )
 
 // Namespaces opens the network namespaces of all processes of the node, except the node's own and
-// this process's. The caller closes them. It needs no records, results or pods. The error may
-// concern only some processes; the namespaces of the others are returned too.
+// this process's. The caller must close them. nodeProc is the /proc directory of the node. The
+// error may concern only some processes; the namespaces of the others are returned too.
 func Namespaces(nodeProc string) ([]*netns.NS, error) {
 	proc := procDir(nodeProc)
 	host, err := proc.namespace(firstProcess)

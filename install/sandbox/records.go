@@ -16,8 +16,8 @@ type records struct {
 	candidates candidates
 }
 
-// refresh reads new and changed records. The error contains the number of files that cannot be
-// read, and the reason for one of them.
+// refresh reads new and changed records. If several files cannot be read, the error contains their
+// number, and the reason for the first.
 func (r *records) refresh() error {
 	if r.index == nil {
 		return nil

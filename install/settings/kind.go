@@ -22,7 +22,8 @@ import (
 type Kind struct {
 	// Want describes the allowed values in errors and manuals.
 	Want string
-	// Words contains the allowed values if there are few, and otherwise is nil.
+	// Words contains the allowed values if there are few, and otherwise is nil. Allows may accept
+	// other spellings of these values, such as 1 for true.
 	Words   []string
 	allowed func(string) bool // for a value that is not empty
 }
