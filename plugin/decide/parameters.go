@@ -25,7 +25,7 @@ type result struct {
 
 	notes  []Note
 	faults rules.Faults
-	// origins contains the source of each field of the Redirect.
+	// origins contains the sources of the fields of the Redirect that the pod specifies.
 	origins map[string]string
 	// isAnnotated contains the fields that an annotation sets.
 	isAnnotated map[string]bool
