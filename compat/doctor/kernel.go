@@ -108,7 +108,7 @@ func (d *diagnosis) checkPermission() {
 
 const lo = "lo"
 
-// checkInterfaces reports a loopback interface that is down, and a namespace without addresses.
+// checkInterfaces reports interfaces that are down, and a namespace without addresses.
 func (d *diagnosis) checkInterfaces() {
 	if d.InterfacesErr != nil {
 		d.add("interfaces", Warning,
@@ -127,14 +127,20 @@ func (d *diagnosis) checkInterfaces() {
 				"lo is down: redirected outbound connections use lo and fail",
 				"ip link set lo up")
 		}
-		hasOwn := slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool {
-			return i.Name != lo && a.IsGlobalUnicast() && a != rules.PassthroughIPv6()
+		own := slices.DeleteFunc(slices.Clone(i.Addrs), func(a netip.Addr) bool {
+			return i.Name == lo || !a.IsGlobalUnicast() || a == rules.PassthroughIPv6()
 		})
-		if hasOwn && !i.Up {
-			d.add("interfaces", Problem, i.Name+" has an address of the pod, but is down: connections"+
-				" by this interface fail", "ip link set "+i.Name+" up, and add its routes again")
+		if len(own) > 0 && !i.Up {
+			severity := Note // other interfaces have addresses of the same families
+			if slices.ContainsFunc(own, func(a netip.Addr) bool {
+				return len(d.podAddresses(rules.FamilyOf(a))) == 0
+			}) {
+				severity = Problem
+			}
+			d.add("interfaces", severity, fmt.Sprintf("%s has the address %s, but is down: connections by this"+
+				" interface fail", i.Name, own[0]), "ip link set "+i.Name+" up, and add its routes again")
 		}
-		hasAddress = hasAddress || hasOwn
+		hasAddress = hasAddress || len(own) > 0
 	}
 	if !hasAddress && len(d.Interrupted) == 0 {
 		d.add("interfaces", Warning, "no interface except lo has an address: this is not the"+

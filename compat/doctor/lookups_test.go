@@ -149,7 +149,7 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 		},
 		{
 			"an interface that is down", "ip link set eth0 down", tproxy, inbound,
-			"problem interfaces: eth0 has an address of the pod, but is down",
+			"problem interfaces: eth0 has the address 10.244.1.5, but is down",
 		},
 		{
 			"IPv6 is disabled", "sysctl -w net.ipv6.conf.eth0.disable_ipv6=1", redirect, inbound6,
@@ -235,6 +235,7 @@ func TestHarmlessRoutesAreNotReported(t *testing.T) {
 		"a blackhole with a route that precedes it": `ip route add blackhole default metric 900
 			ip -6 route add unreachable default metric 9000`,
 		"a second interface":                      second,
+		"a second interface that is down":         second + "ip link set net1 down",
 		"a second interface and strict rp_filter": second + "sysctl -w net.ipv4.conf.all.rp_filter=1",
 		"a table for the second interface": second + `ip rule add pref 32000 from 10.60.0.1 lookup 60
 			ip route add default via 10.60.0.2 dev net1 table 60`,
