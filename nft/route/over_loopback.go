@@ -38,7 +38,7 @@ type LoopbackRoutes struct {
 }
 
 // OverLoopback returns the routes of [LoopbackRoutes]. A namespace with more than 10,000 addresses,
-// policy rules or nexthop objects, or more than a million routes, is an error.
+// policy rules or nexthop objects, or more than a million routes of one family, is an error.
 func OverLoopback(ns *netns.NS) (found LoopbackRoutes, err error) {
 	err = withReader(ns, func(r *reader) error {
 		// The addresses include tentative IPv6 addresses, whose routes the kernel has not added to
