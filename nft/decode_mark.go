@@ -6,8 +6,8 @@ import (
 )
 
 // hasConnection matches packets that belong to a connection. For other packets, the kernel ends the
-// rule where it loads the connection's mark, but [rules.MixMark] only has no effect. Therefore
-// hasConnection is added if an expression follows the MixMark.
+// rule where it loads the connection's mark, whereas [rules.MixMark] has no effect and the rule
+// continues. Therefore hasConnection is added if an expression follows the MixMark.
 var hasConnection = rules.MatchMark{Conntrack: true}
 
 // addMixMark adds an action that sets a mark to a value that depends on the connection's mark.

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchSet parses the match set. An option that makes the match depend on the counters of an
-// element makes it unknown.
+// matchSet parses the match set. An option that compares the counters of an element makes the match
+// unknown.
 func (r *moduleReader) matchSet() []rules.Match {
 	o := r.option("--match-set")
 	if o == nil {

@@ -99,7 +99,7 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 		p.PodIPs, err = s.podAddresses(ns)
 		// Without addresses there is no pod yet, and doctor reports this.
 		if err != nil && !errors.Is(err, errNoAddress) {
-			s.warn("the addresses of the pod cannot be read, so that its IPv6 may be ignored: %v", err)
+			s.warn("the addresses of the pod cannot be read, so its IPv6 traffic may be ignored: %v", err)
 		}
 	}
 	p.assumePod()
