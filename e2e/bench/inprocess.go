@@ -93,7 +93,7 @@ func timedPodTask(apply applier) (Task, error) {
 // An applier writes the rules of a pod into its namespace.
 type applier = func(*netns.NS) error
 
-// A writer writes the rules of pods in this process.
+// A writer writes the rules of pods without executing a program.
 type writer struct {
 	name string
 	kind report.Kind

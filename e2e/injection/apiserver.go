@@ -29,19 +29,19 @@ type key struct {
 // keyOf parses the path of a request. It returns false if the path identifies neither an object nor
 // a collection.
 func keyOf(urlPath string) (key, bool) {
-	words := strings.Split(strings.Trim(urlPath, "/"), "/")
+	segments := strings.Split(strings.Trim(urlPath, "/"), "/")
 	versionLength := 2 // api, version
-	if words[0] == "apis" {
+	if segments[0] == "apis" {
 		versionLength = 3 // apis, group, version
 	}
-	if len(words) <= versionLength {
+	if len(segments) <= versionLength {
 		return key{}, false
 	}
-	k, rest := key{}, words[versionLength:]
+	k, rest := key{}, segments[versionLength:]
 	if rest[0] == "namespaces" && len(rest) > 2 {
 		k.namespace, rest = rest[1], rest[2:]
 	}
-	k.resource = path.Join(append(words[:versionLength:versionLength], rest[0])...)
+	k.resource = path.Join(append(segments[:versionLength:versionLength], rest[0])...)
 	if len(rest) > 1 {
 		k.name = rest[1]
 	}
