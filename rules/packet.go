@@ -29,8 +29,8 @@ type Packet struct {
 	Flags         TCPFlags // of TCP
 	// NoListener reports that there is no transparent socket for any tproxy rule.
 	NoListener bool
-	// MissingListeners contains the listeners of tproxy rules that do not exist, if only some of
-	// them do not exist. If NoListener is set, no listener exists.
+	// MissingListeners contains the listeners of tproxy rules that do not exist, if others exist.
+	// If NoListener is set, no listener exists.
 	MissingListeners ListenerSet
 
 	// Reply reports that the packet is in the reply direction of its connection. The state must be
@@ -50,9 +50,9 @@ type Packet struct {
 	SourceType, DestinationType AddrType
 	// NoReversePath reports that the host does not route to the source over InInterface.
 	NoReversePath bool
-	// TransparentSocket reports that the host has a transparent socket that receives the packet,
-	// which all kinds of lookup find. The match socket of xtables without --nowildcard does not
-	// find a listener for all addresses (socket_match in net/netfilter/xt_socket.c).
+	// TransparentSocket reports that the host has a transparent socket for the packet that every
+	// kind of lookup finds. The match socket of xtables without --nowildcard does not find a
+	// listener for all addresses (socket_match in net/netfilter/xt_socket.c).
 	TransparentSocket bool
 	// TransparentSender reports that the socket that sends the packet is transparent
 	// (IP_TRANSPARENT). A packet of a closed socket has no Owner.

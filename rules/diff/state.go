@@ -76,7 +76,7 @@ const (
 	addrTarget                // another address
 )
 
-// tproxyTarget is the transparent listener that gets a packet; the zero value for none.
+// tproxyTarget is the transparent listener that gets a packet. The zero value means none.
 type tproxyTarget struct {
 	assigned bool
 	addr     netip.Addr
