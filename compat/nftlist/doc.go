@@ -53,6 +53,9 @@
 // iptables-nft. In ip6 tables nft omits "ip6 nexthdr tcp" before "tcp dport". The package reads it
 // as "meta l4proto tcp", which differs for packets with extension headers.
 //
+// In JSON, an element that the type of its set does not allow is an error if the type consists of
+// addresses and ports. Host names, which nft -N lists, are such elements.
+//
 // Text does not show where a name ends: a comment, a log prefix, or the name of an interface, a
 // chain or a set can contain quotes, braces and line breaks, and look like statements, elements or
 // chains. Use JSON if somebody else can choose names.

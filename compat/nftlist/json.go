@@ -71,11 +71,15 @@ func describeTypeError(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	value := wrong.Value
+	return fmt.Errorf("field %q is %s", wrong.Field, truncate(wrong.Value))
+}
+
+// truncate returns a value for an error. It omits the end of a long value.
+func truncate(value string) string {
 	if len(value) > maxValueLength {
-		value = value[:maxValueLength] + "..."
+		return value[:maxValueLength] + "..."
 	}
-	return fmt.Errorf("field %q is %s", wrong.Field, value)
+	return value
 }
 
 // maxValueLength is the maximum length of a value in an error, in bytes.
@@ -110,7 +114,16 @@ func (in *reader) readObject(kind string, body json.RawMessage) error {
 	case "set", "map":
 		s, err := decoded[setObject](body)
 		in.sets[objectID{s.Family, s.Table, s.Name}] = s
-		return err
+		if err == nil {
+			err = s.checkElements()
+		}
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && wrong.Field == "elem" {
+			err = fmt.Errorf("%w: want a list of elements", describeTypeError(err))
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s %s: %w", s.Family, s.Table, s.Name, describeTypeError(err))
+		}
+		return nil
 	case "element":
 		return errors.New("elements outside their set: want the output of nft -j list ruleset")
 	case "add", "replace", "create", "insert", "delete", "destroy", "list", "reset", "flush", "rename":

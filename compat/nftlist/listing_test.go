@@ -310,6 +310,7 @@ func TestJSONThatIsNotAListing(t *testing.T) {
 			`}}]}`: `object 1, chain: field "prio" is number ` + strings.Repeat("9", 33) + "...",
 		"{}": `there is no list "nftables"`,
 		`{"nftables":[{"metainfo":{"json_schema_version":2}}]}`:                                  "object 1, metainfo: version 2 of the format: want 1",
+		`{"nftables":[{"set":{"family":"ip","table":"t","name":"s","elem":5}}]}`:                 `object 1, set: ip t s: field "elem" is number: want a list of elements`,
 		`{"nftables":[{"table":[]}]}`:                                                            "object 1, table: ",
 		`{"nftables":[{"element":{}}]}`:                                                          "elements outside their set",
 		`{"nftables":[{"add":{"table":{}}}]}`:                                                    "object 1, add: a command",
