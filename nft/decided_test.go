@@ -73,6 +73,71 @@ func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	}
 }
 
+// TestMapsOfMarksAndMaskedSetsAreDecided compares rules with maps of marks, and with sets of masked
+// fields, with rules without them.
+func TestMapsOfMarksAndMaskedSetsAreDecided(t *testing.T) {
+	side := func(list string) diff.Side {
+		ns := netnstest.New(t)
+		load(t, ns, "table inet t {\nchain c {\ntype filter hook prerouting priority -150;\n"+list+"\n}\n}")
+		rs, err := ReadAll(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return diff.Side{Ruleset: rs}
+	}
+	for _, tc := range []struct {
+		rule, equal, other string
+	}{
+		{
+			"meta mark set tcp dport map { 80 : 1, 90 : 2 }",
+			"tcp dport 90 meta mark set 2\ntcp dport 80 meta mark set 1",
+			"tcp dport { 80, 90 } meta mark set 1",
+		},
+		{
+			"meta mark 5 counter ct mark set ip saddr map { 10.0.0.0/8 : 1, 11.0.0.0/8 : 2 }",
+			"meta mark 5 ip saddr 11.0.0.0/8 ct mark set 2\nmeta mark 5 ip saddr 10.0.0.0/8 ct mark set 1",
+			"ip saddr 11.0.0.0/8 ct mark set 2\nip saddr 10.0.0.0/8 ct mark set 1",
+		},
+		{
+			"ct mark set meta mark map { 1 : 2, 2 : 1 }",
+			"meta mark 2 ct mark set 1\nmeta mark 1 ct mark set 2",
+			"meta mark 1 ct mark set 2",
+		},
+		{
+			"tcp flags != { syn, ack } drop", "tcp flags != syn tcp flags != ack drop",
+			"tcp flags & (syn|ack) == 0 drop",
+		},
+		{
+			"tcp flags & (syn|ack|fin) { syn, ack } drop",
+			"tcp flags & (syn|ack|fin) == syn drop\ntcp flags & (syn|ack|fin) == ack drop",
+			"tcp flags & (syn|ack) { syn, ack } drop",
+		},
+		{
+			"ct mark & 0xf != { 1, 2 } drop", "ct mark & 0xf != 1 ct mark & 0xf != 2 drop",
+			"ct mark & 0xf { 1, 2 } accept\ndrop", // also packets without a connection
+		},
+		{
+			"ct status & (dnat|snat) != dnat drop",
+			"ct status & (dnat|snat) == 0 drop\nct status snat drop",
+			"ct status & (dnat|snat) == dnat accept\ndrop",
+		},
+		{
+			"ct state & (new|established) != new drop", "ct state != new drop",
+			"ct state established drop",
+		},
+		{
+			"tcp dport & 0xffdf { 80, 65 } drop",
+			"tcp dport & 0xffdf == 80 drop\ntcp dport & 0xffdf == 65 drop",
+			"tcp dport & 0xffdf == 80 drop",
+		},
+		{"ct state != established,related drop", "drop", "ct state != established drop"},
+		{"ct state == established|related drop", "", "ct state established drop"},
+	} {
+		checkDecided(t, side(tc.rule), side(tc.equal), diff.Equivalent)
+		checkDecided(t, side(tc.rule), side(tc.other), diff.Different)
+	}
+}
+
 // TestStatesThatRulesChange compares rules with conditions on states that rules change: the
 // elements of sets, labels of connections, and priorities of packets.
 func TestStatesThatRulesChange(t *testing.T) {

@@ -166,7 +166,7 @@ func (d *ruleDecoder) checkSplit(ops []operand, s *decodedSet) error {
 func mayChange(ops []operand, keys []keyInterval) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
 		if op.field == fieldState {
-			states, ok := singleStates(keys)
+			states, ok := statesIn(keys)
 			return len(ops) > 1 || !ok || states.Has(rules.Invalid)
 		}
 		return op.isMutable()

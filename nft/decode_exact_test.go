@@ -338,8 +338,14 @@ func TestUnknownsAreComparedByTheirContents(t *testing.T) {
 		{"ip ttl { 5, 6 } accept", "ip ttl { 5, 7 } accept", false},
 		{"ip ttl { 5-6 } accept", "ip ttl { 5-7 } accept", false},
 		{"meta mark @marks accept", "meta mark @marks accept", false},
-		{"meta mark set tcp dport map { 80 : 1 }", "meta mark set tcp dport map { 80 : 1 }", true},
-		{"meta mark set tcp dport map { 80 : 1 }", "meta mark set tcp dport map { 80 : 2 }", false},
+		{
+			"meta mark set tcp dport map { 80 : 1 } accept",
+			"meta mark set tcp dport map { 80 : 1 } accept", true,
+		},
+		{
+			"meta mark set tcp dport map { 80 : 1 } accept",
+			"meta mark set tcp dport map { 80 : 2 } accept", false,
+		},
 		{
 			"limit rate 5/second tcp dport 80 accept", "limit rate 5/second tcp dport 80 accept",
 			true,

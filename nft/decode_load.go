@@ -106,7 +106,7 @@ func (d *ruleDecoder) decodeMeta(a attributes) error {
 	}
 	switch key {
 	case unix.NFT_META_MARK:
-		d.setMark(d.load(a, unix.NFTA_META_SREG))
+		d.writeMark(a, unix.NFTA_META_SREG, fieldMark, (*ruleDecoder).setMark)
 	case unix.NFT_META_NFTRACE:
 		d.writeState(rules.TraceState, a)
 	case unix.NFT_META_PRIORITY:
@@ -152,7 +152,7 @@ func (d *ruleDecoder) decodeCT(a attributes) error {
 	case key == unix.NFT_CT_ZONE && len(op.constant) == 2:
 		d.addAction(rules.SetZone{Zone: native.Uint16(op.constant)})
 	case key == unix.NFT_CT_MARK:
-		d.setConntrackMark(op)
+		d.writeMark(a, unix.NFTA_CT_SREG, fieldConntrackMark, (*ruleDecoder).setConntrackMark)
 	case key == unix.NFT_CT_EVENTMASK:
 		d.addNoEffect("ct event", a)
 	case key == unix.NFT_CT_LABELS:

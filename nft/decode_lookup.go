@@ -128,8 +128,9 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	}
 	v.keys = keys
 	if len(ops) == 1 && !v.set.hasSeveralFields() {
-		matches, err := d.comparisonMatches(ops[0], negated, v)
-		return matches, err == nil
+		if matches, err := d.comparisonMatches(ops[0], negated, v); err == nil {
+			return matches, true
+		}
 	}
 	alternatives, ok := d.tupleAlternatives(ops, v)
 	switch {

@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"slices"
+
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -35,6 +37,33 @@ func maskAndXor(op operand) (mask, xor uint32, ok bool) {
 	mask, okMask := nlmsg.HostNumber(op.mask)
 	xor, okXor := nlmsg.HostNumber(op.xor)
 	return mask, xor, okMask && okXor && !op.networkOrder
+}
+
+// writeMark adds the action that sets a mark to the operand in the register of an attribute. The
+// mark is fieldMark or fieldConntrackMark, and set is setMark or setConntrackMark. writeMark splits
+// the rule if the operand is the value of a map. Only one of the branches applies to a packet,
+// because the write does not change the looked-up fields.
+func (d *ruleDecoder) writeMark(
+	a attributes, attr uint16, mark field, set func(*ruleDecoder, operand),
+) {
+	op, r := d.load(a, attr), registerIndex(a, attr)
+	changes := func(source operand) bool {
+		isOtherMark := mark == fieldMark && source.field == fieldConntrackMark ||
+			mark == fieldConntrackMark && source.field == fieldMark
+		return source.isMutable() && !isOtherMark
+	}
+	if op.field == fieldMapped && len(op.mapped.data) > 0 && !isNumber(op.sources) &&
+		!slices.ContainsFunc(op.sources, changes) {
+		err := d.decodeMapBranches(r, func(branch *ruleDecoder) error {
+			set(branch, *branch.registers[r])
+			return nil
+		})
+		if err == nil {
+			d.withoutSplit = func() { set(d, op) }
+			return
+		}
+	}
+	set(d, op)
 }
 
 // setMark adds the action that sets the packet's mark to an operand.

@@ -36,6 +36,10 @@ func (d *ruleDecoder) maskedMatches(
 		}
 		ranges := rules.AddrRanges([]netip.Prefix{p})
 		return oneMatch(rules.MatchAddr{Side: fieldSide(op.field), Not: negated, Ranges: ranges})
+	case fieldSourcePort, fieldDestinationPort:
+		if ports, ok := maskedPorts(value, op.mask); ok && op.hasPorts {
+			return oneMatch(rules.MatchPort{Side: fieldSide(op.field), Not: negated, Ports: ports})
+		}
 	case fieldTCPFlags:
 		return oneMatch(rules.MatchTCPFlags{
 			Not: negated, Mask: rules.TCPFlags(op.mask[0]), Value: rules.TCPFlags(value[0]),
@@ -48,17 +52,44 @@ func (d *ruleDecoder) maskedMatches(
 			Conntrack: op.field == fieldConntrackMark, Not: negated, Value: number, Mask: mask,
 		})
 	case fieldState:
-		states, ok := decodeStates(mask)
-		if !ok || !isNumber || number != 0 || states == 0 {
+		if !isNumber {
 			return nil, errUnsupported
 		}
-		return oneMatch(rules.MatchState{Not: !negated, States: states})
+		if number == 0 { // the form in which nft writes several states
+			return oneMatch(stateMatch(!negated, statesWith(func(bit uint32) bool {
+				return bit&mask != 0
+			})))
+		}
+		return oneMatch(stateMatch(negated, statesWith(func(bit uint32) bool {
+			return bit&mask == number
+		})))
 	case fieldStatus:
 		if isNumber {
 			return statusMatches(mask, number, negated)
 		}
 	}
 	return nil, errUnsupported
+}
+
+// maskedPorts returns the ports whose bits under the mask equal the value. It returns false if there
+// are no such ports, or more than maxJoinedPorts ranges of them.
+func maskedPorts(valueKey, maskKey []byte) ([]rules.PortRange, bool) {
+	value, ok := networkNumber[uint16](valueKey)
+	mask, _ := networkNumber[uint16](maskKey)
+	// The bits below the mask are the ports of a range, and each subset of the others is a range.
+	low := uint16(1)<<bits.TrailingZeros16(mask) - 1
+	others := ^mask &^ low
+	if !ok || mask == 0 || value&^mask != 0 || 1<<bits.OnesCount16(others) > maxJoinedPorts {
+		return nil, false
+	}
+	var ports []rules.PortRange
+	for subset := uint16(0); ; {
+		first := value | subset
+		ports = append(ports, rules.PortRange{First: first, Last: first | low})
+		if subset = (subset - others) & others; subset == 0 {
+			return rules.Normalize(ports), true
+		}
+	}
 }
 
 // statusMatches returns the conditions that the masked bits of a connection's status equal the
@@ -73,41 +104,50 @@ func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
 		return []rules.Match{rules.MatchStatus{Not: !negated, Status: status}}, nil
 	case bits.OnesCount32(mask) == 1:
 		return []rules.Match{rules.MatchStatus{Not: negated, Status: status}}, nil
-	case negated:
-		return nil, errUnsupported
 	}
 	var matches []rules.Match
 	for rest := mask; rest != 0; rest &= rest - 1 {
 		bit := rest & -rest
 		matches = append(matches, rules.MatchStatus{Not: value&bit == 0, Status: rules.Status(bit)})
 	}
+	if negated {
+		not := rules.MatchTuple{Not: true, Alternatives: [][]rules.Match{matches}}
+		return []rules.Match{not}, nil
+	}
 	return matches, nil
 }
 
-// decodeStates decodes the state bits of nf_tables, and reports whether the model supports all of
-// them.
-func decodeStates(mask uint32) (rules.StateSet, bool) {
+// statesWith returns the states whose bits in nf_tables meet the condition.
+func statesWith(condition func(bit uint32) bool) rules.StateSet {
 	var states rules.StateSet
 	for state, bit := range stateBits {
-		if mask&bit != 0 {
+		if condition(bit) {
 			states |= rules.States(rules.State(state))
-			mask &^= bit
 		}
 	}
-	return states, mask == 0
+	return states
 }
 
-// singleStates decodes keys that each have the bit of one state. It returns false if a key is an
-// interval, has several bits, or has a bit that is not a state.
-func singleStates(keys []keyInterval) (rules.StateSet, bool) {
+// stateMatch returns the condition that the state is one of the states or, if negated, none of
+// them. There may be no states.
+func stateMatch(negated bool, states rules.StateSet) rules.Match {
+	if states == 0 {
+		negated, states = !negated, statesWith(func(uint32) bool { return true })
+	}
+	return rules.MatchState{Not: negated, States: states}
+}
+
+// statesIn returns the states that the keys contain. Other keys match no packet, because a packet
+// has the bit of exactly one state (nft_ct_get_eval in net/netfilter/nft_ct.c). statesIn returns
+// false if a key is an interval.
+func statesIn(keys []keyInterval) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for _, key := range keys {
-		bit, ok := nlmsg.HostNumber(key.first)
-		state, known := decodeStates(bit)
-		if !ok || !known || bits.OnesCount32(bit) != 1 || !isSingle(key) {
+		number, ok := nlmsg.HostNumber(key.first)
+		if !ok || !isSingle(key) {
 			return 0, false
 		}
-		states |= state
+		states |= statesWith(func(bit uint32) bool { return bit == number })
 	}
 	return states, true
 }

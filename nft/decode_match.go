@@ -274,8 +274,8 @@ func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.M
 		ids, ok := cached(v, op, op.hostRanges)
 		return rules.MatchOwner{Group: op.field == fieldGID, Not: negated, IDs: ids}, ok
 	case fieldState:
-		states, ok := singleStates(v.keys)
-		return rules.MatchState{Not: negated, States: states}, ok
+		states, ok := statesIn(v.keys)
+		return stateMatch(negated, states), ok
 	case fieldMark, fieldConntrackMark:
 		marks, ok := cached(v, op, op.hostRanges)
 		if ok && len(marks) == 1 && marks[0].IsSingle() {

@@ -78,8 +78,11 @@ type ruleDecoder struct {
 	// has split the rule.
 	maySplit bool
 	isSplit  bool
-	branches []rules.Rule
-	budget   *int // remaining size of branches and tuples; see maxExpansion
+	// withoutSplit adds the last expression without splitting the rule. It is nil if the model
+	// cannot represent the expression in one rule.
+	withoutSplit func()
+	branches     []rules.Rule
+	budget       *int // remaining size of branches and tuples; see maxExpansion
 }
 
 // A pendingLoad is a load that ends the rule for packets without the field.
@@ -124,6 +127,10 @@ func (d *ruleDecoder) decode(a attributes) {
 // end of the rule. It is called before the next expression.
 func (d *ruleDecoder) undoLast() {
 	switch {
+	case d.isSplit && d.withoutSplit != nil:
+		again := d.withoutSplit
+		d.isSplit, d.branches, d.withoutSplit = false, nil, nil
+		again()
 	case d.isSplit:
 		d.isSplit, d.branches = false, nil
 		d.addUnknown("lookup: not the last expression", rules.AnyEffect, d.identity())

@@ -44,9 +44,11 @@ var foreignRules = []struct{ rule, want string }{
 	{"tcp dport > 1024 accept", "tcp dport 1025-65535 accept"},
 	{"tcp dport < 1024 accept", "tcp dport 0-1023 accept"},
 	{"tcp dport @ports accept", "tcp dport { 80, 443 } accept"},
+	{"tcp dport & 0xff00 == 0x100 accept", "tcp dport 256-511 accept"},
+	{"tcp dport & 0xfff3 != 80 accept", "tcp dport != { 80, 84, 88, 92 } accept"},
 	{
-		"tcp dport & 0xff00 == 0x100 accept",
-		"meta l4proto tcp unknown(th dport & 0xff00 0x0100) accept",
+		// 2^15 ports are no list for a reader.
+		"tcp dport & 1 == 1 accept", "meta l4proto tcp unknown(th dport & 0x0001 0x0001) accept",
 	},
 	{"tcp sport 1 tcp dport 2 accept", ""},
 	{"th dport 53 accept", "unknown(th dport 0x0035) accept"},
@@ -123,8 +125,65 @@ var foreignRules = []struct{ rule, want string }{
 		"tcp flags == syn accept",
 		"tcp flags & (fin | syn | rst | psh | ack | urg | ecn | cwr) == syn accept",
 	},
+	{
+		"tcp flags != { syn, ack } accept",
+		"!= { tcp flags & (fin | syn | rst | psh | ack | urg | ecn | cwr) == syn, " +
+			"tcp flags & (fin | syn | rst | psh | ack | urg | ecn | cwr) == ack } meta l4proto tcp accept",
+	},
+	{
+		"tcp flags & (syn|ack) { syn, ack } accept",
+		"{ tcp flags & (syn | ack) == syn, tcp flags & (syn | ack) == ack } meta l4proto tcp accept",
+	},
+	{"meta mark & 0xff { 1, 2 } accept", "{ meta mark & 0xff == 0x1, meta mark & 0xff == 0x2 } accept"},
+	{"ct status & (snat|dnat) == dnat accept", "ct status != snat ct status dnat accept"},
+	{
+		"ct status & (snat|dnat) != dnat accept",
+		"!= { ct status != snat . ct status dnat } accept",
+	},
+	{"ct state & (new|established) == new accept", "ct state new accept"},
+	{"ct state & (new|established) != new accept", "ct state != new accept"},
+	// A packet has one state.
+	{"ct state != established,related accept", "ct state new,established,related,invalid,untracked accept"},
+	{
+		"ct state == established|related accept",
+		"ct state != new,established,related,invalid,untracked accept",
+	},
+	{
+		"ct state & (new|established|related) == new|related accept",
+		"ct state != new,established,related,invalid,untracked accept",
+	},
 
 	{"meta mark set 0x1", ""},
+	{
+		"meta mark set tcp dport map { 80 : 1, 81 : 2, 443 : 1 }",
+		"tcp dport { 80, 443 } meta mark set 0x1\ntcp dport 81 meta mark set 0x2",
+	},
+	{"ct mark set iifname map { lo : 5 }", `iifname "lo" ct mark set 0x5`},
+	{"meta mark set ct mark map { 1 : 2 }", "ct mark 0x1 meta mark set 0x2"},
+	{
+		// The first write would change the key of the second.
+		"meta mark set meta mark map { 1 : 2, 2 : 3 }",
+		"unknown(meta mark set meta mark map { 2 elements })",
+	},
+	{
+		// The branches would be two rules that continue.
+		"meta mark set tcp dport map { 80 : 1, 81 : 2 } accept",
+		"meta l4proto tcp unknown(meta mark set th dport map { 2 elements }) accept",
+	},
+	{
+		"ct mark set tcp dport map { 80 : 1 } tcp sport 5",
+		"meta l4proto tcp unknown(ct mark set th dport map { 1 elements }) th sport 5",
+	},
+	{
+		// Each branch would repeat the first write.
+		"meta mark set meta mark ^ 1 ct mark set tcp dport map { 80 : 1, 81 : 2 }",
+		"meta mark set meta mark & 0xffffffff ^ 0x1 meta l4proto tcp unknown(ct mark set th dport map { 2 elements })",
+	},
+	{
+		// The last branch would have no condition.
+		"meta mark set numgen inc mod 2 map { 0 : 1, 1 : 2 }",
+		"unknown(meta mark set numgen inc mod 2 map { 2 elements })",
+	},
 	{"meta mark set meta mark | 0x1", "meta mark set meta mark & 0xfffffffe | 0x1"},
 	{"meta mark set meta mark ^ 0x1", "meta mark set meta mark & 0xffffffff ^ 0x1"},
 	{"meta mark set ct mark & 0xf", ""},
