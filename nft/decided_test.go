@@ -180,6 +180,33 @@ func TestStatesThatRulesChange(t *testing.T) {
 			diff.Undecidable,
 		},
 		{"a priority that no rule reads", "meta priority set 1:1\n", "", diff.Equivalent},
+		{
+			// The two limits of the right side count other packets than the limit of the left side.
+			"a limit before a verdict map", "limit rate 1/second tcp dport vmap { 80 : accept, 90 : drop }",
+			"limit rate 1/second tcp dport 80 accept\nlimit rate 1/second tcp dport 90 drop",
+			diff.Different,
+		},
+		{
+			"equal limits before equal verdict maps",
+			"limit rate 1/second tcp dport vmap { 80 : accept, 90 : drop }",
+			"limit rate 1/second tcp dport vmap { 90 : drop, 80 : accept }", diff.Equivalent,
+		},
+		{
+			"a limit before a verdict map with one verdict",
+			"limit rate 1/second tcp dport vmap { 80 : drop, 90 : drop }",
+			"limit rate 1/second tcp dport { 80, 90 } drop", diff.Equivalent,
+		},
+		{
+			"a quota before a map of marks",
+			"quota over 5 bytes meta mark set tcp dport map { 80 : 1, 90 : 2 }",
+			"quota over 5 bytes tcp dport 80 meta mark set 1\n" +
+				"quota over 5 bytes tcp dport 90 meta mark set 2", diff.Undecidable,
+		},
+		{
+			"equal quotas before equal maps of marks",
+			"quota over 5 bytes meta mark set tcp dport map { 80 : 1, 90 : 2 }",
+			"quota over 5 bytes meta mark set tcp dport map { 80 : 1, 90 : 2 }", diff.Equivalent,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var sides [2]diff.Side

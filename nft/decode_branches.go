@@ -116,7 +116,7 @@ func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 		branch.addAction(v.action)
 		return nil
 	}
-	b := brancher{d: d, ops: ops}
+	b := brancher{d: d, ops: ops, set: s}
 	if isNumber(ops) {
 		if s.catchall != nil {
 			return errUnsupported
@@ -188,7 +188,7 @@ func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) erro
 	if err != nil {
 		return err
 	}
-	b := brancher{d: d, ops: op.sources, mapped: op}
+	b := brancher{d: d, ops: op.sources, set: op.mapped, mapped: op}
 	withValue := func(branch *ruleDecoder, value string) error {
 		branch.registers[r] = &operand{
 			field: fieldConstant, length: len(value), constant: []byte(value),
@@ -208,7 +208,8 @@ func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) erro
 type brancher struct {
 	d        *ruleDecoder
 	ops      []operand
-	mapped   *operand // the value that was loaded from the map
+	set      *decodedSet // the map
+	mapped   *operand    // the value that was loaded from the map
 	branches []rules.Rule
 }
 
@@ -348,10 +349,33 @@ func (b *brancher) finish() error {
 		})
 	case len(b.branches) > 1 && d.hasActed:
 		return errUnsupported
+	case len(b.branches) > 1:
+		b.identifyStateful()
+		fallthrough
 	default:
 		d.branches, d.isSplit = b.branches, true
 	}
 	return nil
+}
+
+// identifyStateful adds the identity of the rule to the conditions of the branches that depend on
+// earlier packets and precede the map. Such a condition, for example a limit, has one state for all
+// branches. It must not be equal to a condition of a rule without a map, which has its own state.
+func (b *brancher) identifyStateful() {
+	id, set := b.d.identity(), b.set.identity()
+	for _, r := range b.branches {
+		for i, m := range r.Matches {
+			u, ok := m.(rules.Unknown)
+			isStateful := u.Effect == rules.ReadsVarying || u.Effect == rules.ReadsHistory
+			if !ok || !isStateful || !slices.Contains(b.d.rule.Matches, m) {
+				continue
+			}
+			if u.Data += " " + id + " " + set; id == rules.NoData || set == rules.NoData {
+				u.Data = rules.NoData
+			}
+			r.Matches[i] = u
+		}
+	}
 }
 
 // returns reports whether the packet can return to the chain after the verdict.
