@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 )
 
 // Printable returns the text as one line: it replaces each white space character with a space, and
@@ -19,6 +21,24 @@ func Printable(text string) string {
 		}
 		return unicode.ReplacementChar
 	}, text)
+}
+
+// PrintableJSON returns the JSON text with all characters that are not printable as \uXXXX. The
+// result has the same meaning. [encoding/json] escapes only the characters below U+0020, U+2028 and
+// U+2029.
+func PrintableJSON(text []byte) []byte {
+	var b bytes.Buffer
+	for _, c := range string(text) {
+		const firstControl = '\x7f' // JSON has lower ones only between tokens
+		if c < firstControl || unicode.IsPrint(c) {
+			b.WriteRune(c)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{c}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.Bytes()
 }
 
 // String returns the tables in the language of nft(8), and the routes as comments. `nft -f` accepts

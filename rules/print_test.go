@@ -1,6 +1,8 @@
 package rules_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 	"unicode"
@@ -21,6 +23,32 @@ func TestPrintableIsOneLine(t *testing.T) {
 			return !unicode.IsPrint(c) && c != utf8.RuneError
 		}); i >= 0 {
 			t.Errorf("byte %d of the result of Printable(%q) is not printable", i, from)
+		}
+	})
+}
+
+func TestPrintableJSONHasTheSameMeaning(t *testing.T) {
+	const text = "{\"a\u009b31m\u202e\u007fß\": \"\U000e0001\"}\n"
+	const want = `{"a\u009b31m\u202e\u007fß": "\udb40\udc01"}` + "\n"
+	if got := rules.PrintableJSON([]byte(text)); string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		from := rapid.String().Draw(t, "text")
+		encoded, err := json.Marshal(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var to, before string
+		text := rules.PrintableJSON(encoded)
+		if err := json.Unmarshal(encoded, &before); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &to); err != nil || to != before {
+			t.Errorf("%s: meaning %q, error %v, want %q", text, to, err, before)
+		}
+		if bytes.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+			t.Errorf("%q is not printable", text)
 		}
 	})
 }

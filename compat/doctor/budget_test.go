@@ -73,7 +73,7 @@ func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 	}
 	limits := []string{
 		f.Budget.Time.String() + " of work",
-		fmt.Sprintf("%d MB of memory", f.Budget.Memory>>20),
+		fmt.Sprintf("half of %d MB of memory", f.Budget.Memory>>20),
 	}
 	if len(reported) != 1 || !strings.HasSuffix(reported[0], limits[0]) &&
 		!strings.HasSuffix(reported[0], limits[1]) {

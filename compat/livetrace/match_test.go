@@ -129,7 +129,7 @@ func TestPredictionIsLimited(t *testing.T) {
 	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 	for budget, want := range map[diff.Budget]string{
 		{}:          "",
-		{Memory: 1}: "the prediction takes too much work: more than 0 MB of memory",
+		{Memory: 1}: "the prediction takes too much work: more than half of 0 MB of memory",
 	} {
 		o, ok := livetrace.Match(&rs, p, packet, livetrace.Options{OwnerKnown: true, Budget: budget})
 		if !ok || o.NotCompared != want {

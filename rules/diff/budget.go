@@ -123,7 +123,7 @@ func (m *meter) checkTime() {
 func (m *meter) alloc(bytes int64) {
 	m.memory += bytes
 	if limit := m.budget.Memory; limit > 0 && m.memory > limit/memoryRatio {
-		m.exhaust(fmt.Sprintf("more than %d MB of memory", limit>>20))
+		m.exhaust(fmt.Sprintf("more than half of %d MB of memory", limit>>20)) // 1/memoryRatio
 	}
 }
 

@@ -103,7 +103,7 @@ func TestMeterCountsMemoryInUse(t *testing.T) {
 		m.alloc(40 << 20)
 		m.alloc(40 << 20)
 	})
-	if want := "more than 100 MB of memory"; limit != want || m.memory != 80<<20 {
+	if want := "more than half of 100 MB of memory"; limit != want || m.memory != 80<<20 {
 		t.Errorf("limit %q with %d MB in use, want %q with 80 MB", limit, m.memory>>20, want)
 	}
 }
@@ -130,7 +130,7 @@ func TestExplainReportsAnExhaustedBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := ExplainWithin(&rs, p, Budget{Memory: 1})
-	if want := "more than 0 MB of memory"; trace.Exhausted != want ||
+	if want := "more than half of 0 MB of memory"; trace.Exhausted != want ||
 		trace.Outcome.Undecided != want || len(trace.Passes) != 1 {
 		t.Errorf("trace %+v, want the limit %q and one pass", trace, want)
 	}

@@ -4,10 +4,13 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // jsonVersion is the version of the JSON output. It changes if a reader of the old format would
@@ -37,11 +40,21 @@ type errorObject struct {
 func (o *options) report(err error) {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		if o.asJSON {
-			_ = json.NewEncoder(o.streams.ErrOut).Encode(errorObject{jsonVersion, errorKind, line})
+			_ = writeJSON(o.streams.ErrOut, errorObject{jsonVersion, errorKind, line})
 			continue
 		}
-		fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: %s\n", line)
+		fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: %s\n", rules.Printable(line))
 	}
+}
+
+// writeJSON writes an object as one line of printable JSON.
+func writeJSON(to io.Writer, object any) error {
+	line, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	_, err = to.Write(append(rules.PrintableJSON(line), '\n'))
+	return err
 }
 
 // asksForJSON reports whether a command line contains --output json, for kubectl sluice or for

@@ -31,3 +31,24 @@ func TestFailedWritesAreErrors(t *testing.T) {
 		})
 	}
 }
+
+// TestOutputIsPrintable checks that the status in JSON, and errors in JSON and as text, have no
+// characters that control a terminal.
+func TestOutputIsPrintable(t *testing.T) {
+	const name = "\u009b31m\u202e"
+	var out bytes.Buffer
+	o := options{streams: genericiooptions.IOStreams{ErrOut: &out}}
+	o.report(errors.New(name))
+	o.asJSON = true
+	o.report(errors.New(name))
+	s := clusterStatus{Versions: map[string]int{name: 1}}
+	if err := s.write(&out, true); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "\u009b") || strings.Contains(out.String(), "\u202e") {
+		t.Errorf("output %q, want printable text", &out)
+	}
+	if want := `\u009b31m\u202e`; strings.Count(out.String(), want) != 2 {
+		t.Errorf("output %q, want %s in the error and in the status", &out, want)
+	}
+}

@@ -295,7 +295,7 @@ func (s *clusterStatus) addTotals() {
 
 func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(to).Encode(s)
+		return writeJSON(to, s)
 	}
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tREADY\tAGENT\tPODS\tDRIFTS\tCONFLICTS")

@@ -94,11 +94,11 @@ func (s *system) reportCheck(
 			count(len(found.Differences), "difference"), ns, found.Backend)
 	}
 	if ipv6.bypass != "" {
-		lines += s.color.Paint(color.Red, "bypass: IPv6 is not captured") + "\n  " +
+		lines += s.paint(color.Red, "bypass: IPv6 is not captured") + "\n  " +
 			rules.Printable(ipv6.bypass) + "\n"
 	}
 	if ipv6.unknown != "" {
-		lines += s.color.Paint(color.Red, "unknown: IPv6 is not captured, and may bypass the proxy") +
+		lines += s.paint(color.Red, "unknown: IPv6 is not captured, and may bypass the proxy") +
 			"\n  " + rules.Printable(ipv6.unknown) + "\n"
 	}
 	result := checkResult{
@@ -124,7 +124,7 @@ func (s *system) effectText(effect *foreign.Effect) string {
 		title = "unknown: rules of other owners may let captured traffic bypass the proxy"
 	}
 	b := new(strings.Builder)
-	fmt.Fprintln(b, s.color.Paint(color.Red, title))
+	fmt.Fprintln(b, s.paint(color.Red, title))
 	for _, message := range effect.Messages() {
 		fmt.Fprintf(b, "  %s\n", rules.Printable(message))
 	}
@@ -149,7 +149,7 @@ func (s *system) differencesText(differences []rules.Difference) string {
 	for _, d := range grouped {
 		if d.Where != where {
 			where = d.Where
-			fmt.Fprintln(b, s.color.Paint(color.Bold, rules.Printable(where)))
+			fmt.Fprintln(b, s.paint(color.Bold, rules.Printable(where)))
 		}
 		fmt.Fprintln(b, s.differenceText(d))
 	}
@@ -163,12 +163,12 @@ func (s *system) differenceText(d rules.Difference) string {
 	}
 	switch d.Kind {
 	case rules.Missing:
-		return s.color.Paint(color.Red, line("missing", d.Want))
+		return s.paint(color.Red, line("missing", d.Want))
 	case rules.Extra:
-		return s.color.Paint(color.Green, line("extra", d.Got))
+		return s.paint(color.Green, line("extra", d.Got))
 	case rules.Changed:
-		return s.color.Paint(color.Yellow, line("changed", "want  "+d.Want)) + "\n" +
-			s.color.Paint(color.Yellow, line("", "found "+d.Got))
+		return s.paint(color.Yellow, line("changed", "want  "+d.Want)) + "\n" +
+			s.paint(color.Yellow, line("", "found "+d.Got))
 	}
-	return s.color.Paint(color.Yellow, line(string(d.Kind), d.Want))
+	return s.paint(color.Yellow, line(string(d.Kind), d.Want))
 }

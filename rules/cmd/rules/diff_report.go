@@ -193,7 +193,7 @@ func verdictColor(v diff.Verdict) color.Code {
 func (s *system) diffText(r diffReport) string {
 	b := new(strings.Builder)
 	verdict := r.verdict()
-	fmt.Fprintf(b, "%s%s\n", s.color.Paint(verdictColor(verdict), string(verdict)), r.summary())
+	fmt.Fprintf(b, "%s%s\n", s.paint(verdictColor(verdict), string(verdict)), r.summary())
 	fmt.Fprintf(b, "  left   %s\n  right  %s\n", rules.Printable(r.left.title()),
 		rules.Printable(r.right.title()))
 	s.writeClasses(b, r)
@@ -202,11 +202,11 @@ func (s *system) diffText(r diffReport) string {
 	}
 	if r.MoreUndecided {
 		fmt.Fprintf(b, "\n%s\n",
-			s.color.Paint(color.Yellow,
+			s.paint(color.Yellow,
 				"cannot decide: the answer depends on more unknown conditions than these"))
 	}
 	if r.Exhausted != "" {
-		fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow, "cannot decide: "+r.Exhausted+
+		fmt.Fprintf(b, "\n%s\n", s.paint(color.Yellow, "cannot decide: "+r.Exhausted+
 			"; --max-time and --max-memory allow more"))
 	}
 	if r.unstatedExplanation != "" {
@@ -214,7 +214,7 @@ func (s *system) diffText(r diffReport) string {
 	}
 	for _, side := range []*diffSide{r.left, r.right} {
 		for _, property := range side.undecided {
-			fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow,
+			fmt.Fprintf(b, "\n%s\n", s.paint(color.Yellow,
 				rules.Printable("cannot decide: "+side.name+": "+property)))
 		}
 	}
@@ -281,7 +281,7 @@ func (s *system) writeClasses(b *strings.Builder, r diffReport) {
 			}
 			written[deviations] = true
 			fmt.Fprintf(b, "\n%s\n",
-				s.color.Paint(color.Bold,
+				s.paint(color.Bold,
 					fmt.Sprintf("known deviation %s: %s of packets, the simplest is",
 						deviations, countOf(known[deviations], "class", "classes"))))
 			deviations = "" // the heading names them
@@ -305,13 +305,13 @@ func (s *system) writeClass(b *strings.Builder, r diffReport, c *diff.Class, dev
 	if deviations != "" {
 		title += " (known deviation " + deviations + ")"
 	}
-	fmt.Fprintln(b, s.color.Paint(color.Bold, rules.Printable(title)))
+	fmt.Fprintln(b, s.paint(color.Bold, rules.Printable(title)))
 	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
 	fmt.Fprintf(b, "  left     %s\n           %s\n",
-		s.color.Paint(color.Red, rules.Printable(c.Outcome.Left.Outcome.String())),
+		s.paint(color.Red, rules.Printable(c.Outcome.Left.Outcome.String())),
 		rules.Printable(r.left.decidedBy(c.Outcome.Left)))
 	fmt.Fprintf(b, "  right    %s\n           %s\n",
-		s.color.Paint(color.Green, rules.Printable(c.Outcome.Right.Outcome.String())),
+		s.paint(color.Green, rules.Printable(c.Outcome.Right.Outcome.String())),
 		rules.Printable(r.right.decidedBy(c.Outcome.Right)))
 	if c.Outcome.Left.IfNoneTrue != nil {
 		fmt.Fprintf(b, "  note     the outcomes are undecided, but differ for every result of what is"+
@@ -327,7 +327,7 @@ func (s *system) writeUndecided(b *strings.Builder, r diffReport, u diff.Undecid
 	if u.Right {
 		name, side = "right", r.right
 	}
-	fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow,
+	fmt.Fprintf(b, "\n%s\n", s.paint(color.Yellow,
 		rules.Printable("cannot decide: the answer depends on "+u.Text)))
 	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, rules.Printable(side.locate(&u.Step)),
 		u.Witness)

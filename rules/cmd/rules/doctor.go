@@ -122,7 +122,7 @@ func (s *system) doctorText(result doctorResult) string {
 	for _, f := range result.Findings {
 		counts[f.Severity]++
 		fmt.Fprintf(b, "  %s  %-10s  %s\n",
-			s.color.Paint(severityColor(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
+			s.paint(severityColor(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
 			rules.Printable(f.Summary))
 		if f.Next != "" {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", rules.Printable(f.Next))
@@ -132,7 +132,7 @@ func (s *system) doctorText(result doctorResult) string {
 	if result.Node {
 		message = result.Verdict.NodeMessage()
 	}
-	return fmt.Sprintf("%s (%s): %s, %s\n", s.color.Paint(color.Bold, message), result.Namespace,
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.paint(color.Bold, message), result.Namespace,
 		count(counts[doctor.Problem], "problem"),
 		count(counts[doctor.Warning], "warning")) + b.String()
 }

@@ -74,7 +74,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet, budget diff.B
 		Reason:  decision.Reason,
 		Message: decision.Message, Notes: []jsonNote{},
 	}
-	head := fmt.Sprintf("%s: %s\n", s.color.Paint(color.Bold, result.Pod), decision)
+	head := fmt.Sprintf("%s: %s\n", s.paint(color.Bold, result.Pod), decision)
 	if decision.Reason == decide.NamespaceUnknown {
 		head += "  add the namespace to the file: " +
 			"kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
@@ -285,7 +285,7 @@ func (s *system) explainLocated(
 		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason),
 		Message: l.Message, Notes: []jsonNote{},
 	}
-	head := fmt.Sprintf("%s: %s\n", s.color.Paint(color.Bold, result.Pod), decisionText(l))
+	head := fmt.Sprintf("%s: %s\n", s.paint(color.Bold, result.Pod), decisionText(l))
 	if l.Redirect == nil && l.Ambient == nil {
 		return s.printNotRedirected(head, result, packets, budget)
 	}

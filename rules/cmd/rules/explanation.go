@@ -12,9 +12,9 @@ import (
 // traceText formats the path of the packet for people.
 func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	b := new(strings.Builder)
-	fmt.Fprintln(b, s.color.Paint(color.Bold, packet.String()))
+	fmt.Fprintln(b, s.paint(color.Bold, packet.String()))
 	if trace.Exhausted != "" {
-		fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, "Cannot decide: "+trace.Exhausted+
+		fmt.Fprintln(b, "  "+s.paint(color.Bold, "Cannot decide: "+trace.Exhausted+
 			"; --max-time and --max-memory allow more."))
 		return b.String()
 	}
@@ -22,7 +22,7 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
 		writePass(b, pass)
 	}
-	fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, rules.Printable(outcomeSentence(trace.Outcome))))
+	fmt.Fprintln(b, "  "+s.paint(color.Bold, rules.Printable(outcomeSentence(trace.Outcome))))
 	if sentence := deliveryText(trace); sentence != "" {
 		fmt.Fprintln(b, "  "+sentence)
 	}

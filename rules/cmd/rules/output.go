@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 // A document is an object that a command prints as JSON. It is a struct without the fields
@@ -34,18 +36,30 @@ func (s *system) print(lines string, d document) error {
 	return systemError(err)
 }
 
-// special matches color codes, and characters that may not be printable.
+// colorMark precedes the color codes of this command in a text for [system.printText]. It is random,
+// so that no name in the text can contain it.
+var colorMark = sync.OnceValue(rand.Text)
+
+// paint returns the text in the color, for [system.printText].
+func (s *system) paint(c color.Code, text string) string {
+	if !s.color {
+		return text
+	}
+	return colorMark() + color.Start(c) + text + colorMark() + color.End
+}
+
+// special matches marked color codes, and characters that may not be printable.
 var special = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\x1b(\[[0-9]+m)?|[^\n\t\x1b -~]+`)
+	return regexp.MustCompile(colorMark() + `\x1b\[[0-9]+m|[^\n\t -~]+`)
 })
 
-// printText writes lines of text to stdout. It makes them printable except for color codes, because
-// a text may contain a name that a program in the namespace has chosen. A newline in a name must
-// have been replaced before: see [rules.Printable].
+// printText writes lines of text to stdout. It makes them printable except for the colors of
+// [system.paint], because a text may contain a name that a program in the namespace or the author of
+// a file has chosen. A newline in a name must have been replaced before: see [rules.Printable].
 func (s *system) printText(lines string) error {
 	lines = special().ReplaceAllStringFunc(lines, func(found string) string {
-		if bool(s.color) && strings.HasSuffix(found, "m") {
-			return found
+		if code, isOwn := strings.CutPrefix(found, colorMark()); isOwn {
+			return code
 		}
 		return rules.Printable(found)
 	})
@@ -63,7 +77,8 @@ func (s *system) printLine(d document) error {
 	return systemError(err)
 }
 
-// encode returns the document as one line of JSON, without escaping <, > and &.
+// encode returns the document as one line of JSON. It escapes characters that are not printable,
+// but not <, > and &.
 func encode(d document) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
@@ -76,7 +91,7 @@ func encode(d document) ([]byte, error) {
 	if fields[0] != '}' {
 		head += ","
 	}
-	return append([]byte(head), fields...), nil
+	return rules.PrintableJSON(append([]byte(head), fields...)), nil
 }
 
 // milliseconds returns a duration in milliseconds, rounded down to whole microseconds.

@@ -46,10 +46,11 @@ chain b
 	if got := s.differencesText(differences); got != plain {
 		t.Errorf("got\n%s\nwant\n%s", got, plain)
 	}
-	s.color = true
-	if got, want := s.differencesText(differences[:1]),
-		"\x1b[1mchain a\x1b[0m\n\x1b[31m  missing    tcp dport 80 accept\x1b[0m\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	out := new(strings.Builder)
+	s.color, s.stdout = true, out
+	const want = "\x1b[1mchain a\x1b[0m\n\x1b[31m  missing    tcp dport 80 accept\x1b[0m\n"
+	if err := s.printText(s.differencesText(differences[:1])); err != nil || out.String() != want {
+		t.Errorf("got %q, error %v, want %q", out, err, want)
 	}
 }
 
@@ -88,18 +89,37 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestPrintedTextIsPrintable checks that text keeps color codes only if the output has colors, and
-// no other control characters.
+// TestPrintedTextIsPrintable checks that text has color codes only from the command, and only if the
+// output has colors, and has no other control characters.
 func TestPrintedTextIsPrintable(t *testing.T) {
-	const text = "\x1b[31mé\x1b[0m\t\x1b[2J\u202e\xff\n"
+	const name = "\x1b[8mé\x1b[0m\t\x1b[2J\u202e\xff"
+	const printed = "\ufffd[8mé\ufffd[0m\t\ufffd[2J\ufffd\ufffd"
 	for painter, want := range map[color.Painter]string{
-		true:  "\x1b[31mé\x1b[0m\t\ufffd[2J\ufffd\ufffd\n",
-		false: "\ufffd[31mé\ufffd[0m\t\ufffd[2J\ufffd\ufffd\n",
+		true:  printed + "\x1b[31m" + printed + "\x1b[0m\x1b[1mb\x1b[0m\n",
+		false: printed + printed + "b\n",
 	} {
 		out := new(strings.Builder)
 		s := system{stdout: out, color: painter}
-		if err := s.printText(text); err != nil || out.String() != want {
+		err := s.printText(name + s.paint(color.Red, name) + s.paint(color.Bold, "b") + "\n")
+		if err != nil || out.String() != want {
 			t.Errorf("color %t: got %q, error %v, want %q", painter, out, err, want)
+		}
+	}
+}
+
+// TestJSONIsPrintable checks that JSON on stdout and stderr has no characters that control a
+// terminal, such as U+009B, or that reorder its text.
+func TestJSONIsPrintable(t *testing.T) {
+	const name, want = "\u009b31m\u202e", `\u009b31m\u202e`
+	for stream, print := range map[string]func(*system) error{
+		"print":     func(s *system) error { return s.print("", warningDocument{name}) },
+		"printLine": func(s *system) error { return s.printLine(warningDocument{name}) },
+		"warn":      func(s *system) error { s.warn("%s", name); return nil },
+	} {
+		out := new(strings.Builder)
+		s := system{stdout: out, stderr: out, json: true}
+		if err := print(&s); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: got %q, error %v, want %s", stream, out, err, want)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (s *system) statusText(found *agent.Status) string {
 	}
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", rules.Printable(found.Node),
-		s.color.Paint(code, verdict), rules.Printable(found.Version), timeText(found.Time))
+		s.paint(code, verdict), rules.Printable(found.Version), timeText(found.Time))
 	for _, t := range found.Topics {
 		s.writeTopic(b, t)
 	}
@@ -110,7 +110,7 @@ func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
 	if len(facts) == 0 {
 		facts = []string{""}
 	}
-	state := s.color.Paint(topicColor(t.State),
+	state := s.paint(topicColor(t.State),
 		fmt.Sprintf("%-7s", rules.Printable(string(t.State))))
 	for i, fact := range facts {
 		if i > 0 {

@@ -122,7 +122,7 @@ func statusColor(s validator.Status) color.Code {
 func (s *system) validationText(v validationResult, r validator.Result) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms",
-		s.color.Paint(color.Bold, string(v.Outcome)), v.Namespace,
+		s.paint(color.Bold, string(v.Outcome)), v.Namespace,
 		r.Count(validator.OK), r.Count(validator.Failed), r.Count(validator.NotChecked),
 		v.Milliseconds)
 	if v.Attempts > 1 {
@@ -136,7 +136,7 @@ func (s *system) validationText(v validationResult, r validator.Result) string {
 	}
 	b.WriteString("\n")
 	for _, c := range v.Checks {
-		status := s.color.Paint(statusColor(c.Status), fmt.Sprintf("%-11s", c.Status))
+		status := s.paint(statusColor(c.Status), fmt.Sprintf("%-11s", c.Status))
 		switch c.Status {
 		case validator.OK:
 			fmt.Fprintf(b, "  %s  %s: %s\n", status, c.Name, c.Found)

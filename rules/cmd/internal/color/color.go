@@ -37,5 +37,11 @@ func (p Painter) Paint(c Code, text string) string {
 	if !p {
 		return text
 	}
-	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+	return Start(c) + text + End
 }
+
+// Start returns the text that starts the color on a terminal.
+func Start(c Code) string { return "\x1b[" + string(c) + "m" }
+
+// End ends all colors and styles.
+const End = "\x1b[0m"
