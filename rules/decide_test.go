@@ -20,7 +20,8 @@ import (
 
 func side(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 
-// describe returns the classes of a result.
+// describe returns the classes of a result, the reasons why it has undecided packets, and the
+// exhausted limit.
 func describe(r diff.Result) string {
 	b := new(strings.Builder)
 	for _, c := range r.Classes {
@@ -29,6 +30,7 @@ func describe(r diff.Result) string {
 			c.Outcome.Left.Outcome, c.Outcome.Left.Decided, c.Outcome.Right.Outcome,
 			c.Outcome.Right.Decided)
 	}
+	fmt.Fprintf(b, "undecided: %v, exhausted limit: %q", r.Undecided, r.Exhausted)
 	return b.String()
 }
 
