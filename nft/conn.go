@@ -23,7 +23,8 @@ type conn struct {
 	requests uint32
 	// lastGeneration is the lower half of the ruleset's generation in the last answer.
 	lastGeneration uint16
-	// maxSize is the maximum number of bytes of rules that are read. 0 means maxReadSize.
+	// maxSize is the maximum number of bytes of rules that are read. 0 means the limit of
+	// LimitReads.
 	maxSize int
 	// indexScope is [ruleDecoder.indexScope] of the rules that are read.
 	indexScope netns.ID

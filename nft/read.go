@@ -2,7 +2,9 @@ package nft
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -178,6 +180,15 @@ const (
 // the memory.
 const maxReadSize = 64 << 20
 
+// readSize is the limit of [LimitReads], or 0.
+var readSize atomic.Int64
+
+// LimitReads limits the rules that each later read of this process returns to a number of bytes, at
+// most and by default 64 MiB. It is for commands that share the memory of a container with a node
+// agent: an operator's command must not exhaust the agent's memory. LimitReads is safe for
+// concurrent use.
+func LimitReads(bytes int64) { readSize.Store(min(bytes, maxReadSize)) }
+
 // objectSize is an estimate of the memory of a decoded object. It counts against maxReadSize for
 // each chain, rule, set and part of a set's elements, in addition to the size of its message.
 // Without it, half a million short rules would need 220 MiB.
@@ -188,9 +199,14 @@ const objectSize = 192
 // reader for minutes. A read has at most 16,384 requests.
 const requestSize = 4 << 10
 
-// errTooLong is the error if maxReadSize is exceeded.
-var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB, in which each rule counts its" +
-	" size and 192 bytes, or have too many tables or sets")
+// errTooLong is wrapped by the error if the limit of a read is exceeded.
+var errTooLong = errors.New("each rule counts its size and 192 bytes")
+
+// tooLong returns the error if a read exceeds the limit.
+func tooLong(limit int) error {
+	return fmt.Errorf("the nftables rules exceed the limit of %d MiB, or have too many tables or sets: %w",
+		limit>>20, errTooLong)
+}
 
 // errBusy is the error if the ruleset changes during every attempt to read it.
 var errBusy = errors.New("the nftables ruleset changed during every attempt to read it:" +

@@ -52,9 +52,10 @@ func (c *conn) readTables(
 ) (_ []foundTable, interrupted bool, err error) {
 	expected.reset()
 	r := tableReader{
-		conn: c, tables: tables, expected: expected, remaining: cmp.Or(c.maxSize, maxReadSize),
-		budget: maxExpansion,
+		conn: c, tables: tables, expected: expected,
+		limit: cmp.Or(c.maxSize, int(readSize.Load()), maxReadSize), budget: maxExpansion,
 	}
+	r.remaining = r.limit
 	r.readChains(unmodeled)
 	for i := range tables {
 		r.readRules(&tables[i], r.readSets(&tables[i]))
@@ -67,6 +68,7 @@ type tableReader struct {
 	conn        *conn
 	tables      []foundTable
 	expected    *expectation
+	limit       int // bytes that may be read; see maxReadSize and LimitReads
 	remaining   int // bytes that may still be read; see maxReadSize, objectSize and requestSize
 	budget      int // see maxExpansion
 	interrupted bool
@@ -82,7 +84,7 @@ func (r *tableReader) dump(
 		return
 	}
 	if r.remaining -= requestSize; r.remaining < 0 {
-		r.errs = append(r.errs, errTooLong)
+		r.errs = append(r.errs, tooLong(r.limit))
 		return
 	}
 	interrupted, err := r.conn.dump(msg, family, attrs, func(family uint8, a attributes) {
@@ -93,7 +95,7 @@ func (r *tableReader) dump(
 	r.interrupted = r.interrupted || interrupted
 	r.errs = append(r.errs, err)
 	if r.remaining < 0 {
-		r.errs = append(r.errs, errTooLong)
+		r.errs = append(r.errs, tooLong(r.limit))
 	}
 }
 

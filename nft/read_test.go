@@ -243,3 +243,22 @@ func TestRulesAreReadOnlyUpToTheLimit(t *testing.T) {
 		return nil
 	})
 }
+
+// TestReadsOfAProcessHaveALimit is not parallel, because the limit applies to the process.
+func TestReadsOfAProcessHaveALimit(t *testing.T) {
+	t.Cleanup(func() { LimitReads(maxReadSize) })
+	ns := netnstest.New(t)
+	load(t, ns, "table inet t { chain c { "+
+		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 4000)+"}; }")
+	for limit, want := range map[int64]error{1 << 20: errTooLong, 8 << 20: nil} {
+		LimitReads(limit)
+		_, err := ReadAll(ns)
+		if !errors.Is(err, want) || err != nil && !strings.Contains(err.Error(), "limit of 1 MiB,") {
+			t.Errorf("with a limit of %d bytes: error %v, want %v", limit, err, want)
+		}
+	}
+	LimitReads(1 << 40)
+	if got := readSize.Load(); got != maxReadSize {
+		t.Errorf("the limit is %d bytes, want at most %d", got, maxReadSize)
+	}
+}

@@ -15,12 +15,12 @@ import (
 func defaultBudget() diff.Budget       { return withinMemoryLimit(diff.DefaultBudget) }
 func defaultDoctorBudget() diff.Budget { return withinMemoryLimit(diff.AgentRetryBudget) }
 
-// withinMemoryLimit returns the budget with at most half of the memory limit of the process, in
+// withinMemoryLimit returns the budget with at most a quarter of the memory limit of the process, in
 // whole megabytes. The memory limit (GOMEMLIMIT) of a command in the container of a node agent is
 // the limit of the container, in which the agent needs memory too.
 func withinMemoryLimit(b diff.Budget) diff.Budget {
 	const unchanged = -1
-	megabytes := max(1, debug.SetMemoryLimit(unchanged)/2>>20)
+	megabytes := max(1, debug.SetMemoryLimit(unchanged)/4>>20)
 	b.Memory = min(b.Memory, megabytes<<20)
 	return b
 }
@@ -31,6 +31,15 @@ func withinMemoryLimit(b diff.Budget) diff.Budget {
 func maxInput() int64 {
 	const unchanged = -1
 	megabytes := max(1, debug.SetMemoryLimit(unchanged)/32>>20)
+	return min(64, megabytes) << 20
+}
+
+// maxLiveRules returns the maximum size of live nftables rules in bytes: 64 MiB, which is about
+// 150,000 rules, but at most 1/16 of the memory limit of the process, because a command may have
+// two readings in memory, each of up to three times the size, and as much garbage.
+func maxLiveRules() int64 {
+	const unchanged = -1
+	megabytes := max(1, debug.SetMemoryLimit(unchanged)/16>>20)
 	return min(64, megabytes) << 20
 }
 
@@ -61,7 +70,7 @@ func budgetParameters(
 			flag: "max-memory", value: "MB",
 			fallback: strconv.FormatInt(fallback.Memory>>20, 10), section: s,
 			help: "memory limit of the decision, in megabytes; beyond it the answer is " +
-				`"cannot decide"; the default is at most half of $GOMEMLIMIT`,
+				`"cannot decide"; the default is at most 1/4 of $GOMEMLIMIT`,
 			set: func(p *parameters, text string) error {
 				n, err := strconv.ParseInt(text, 10, 32)
 				if err != nil || n <= 0 {

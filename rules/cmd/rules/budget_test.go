@@ -10,19 +10,32 @@ import (
 )
 
 // In the container of a node agent, GOMEMLIMIT is the memory limit of the container.
-func TestDefaultMemoryIsAtMostHalfOfTheMemoryLimit(t *testing.T) {
+func TestDefaultMemoryIsAtMostAQuarterOfTheMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	for limit, want := range map[int64][2]int64{
 		math.MaxInt64:    {diff.DefaultBudget.Memory, diff.AgentRetryBudget.Memory},
-		256 << 20:        {128 << 20, diff.AgentRetryBudget.Memory},
-		30<<20 + 500_000: {15 << 20, 15 << 20},
+		256 << 20:        {64 << 20, diff.AgentRetryBudget.Memory},
+		30<<20 + 500_000: {7 << 20, 7 << 20},
 		1:                {1 << 20, 1 << 20},
 	} {
 		debug.SetMemoryLimit(limit)
 		p := defaultParameters(params.Names{})
 		if got := [2]int64{p.budget.Memory, p.doctorBudget.Memory}; got != want {
 			t.Errorf("limit %d: budgets %d, want %d", limit, got, want)
+		}
+	}
+}
+
+// A pod may have very many rules. In the container of a node agent, reading them must not exhaust
+// the memory of the agent.
+func TestTheSizeOfLiveRulesIsLimited(t *testing.T) {
+	before := debug.SetMemoryLimit(math.MaxInt64)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	for limit, want := range map[int64]int64{math.MaxInt64: 64 << 20, 256 << 20: 16 << 20, 1: 1 << 20} {
+		debug.SetMemoryLimit(limit)
+		if got := maxLiveRules(); got != want {
+			t.Errorf("memory limit %d: %d bytes of rules, want %d", limit, got, want)
 		}
 	}
 }

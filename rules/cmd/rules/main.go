@@ -10,10 +10,13 @@ import (
 
 	// Package faststart tunes the Go runtime for a process of a few milliseconds.
 	_ "github.com/sluice-mesh/sluice/plugin/faststart"
+
+	"github.com/sluice-mesh/sluice/nft"
 )
 
 func main() {
 	raiseGCPercent(os.Args[1:])
+	nft.LimitReads(maxLiveRules())
 	os.Exit(run(thisSystem(), os.Args[1:]))
 }
 
