@@ -51,7 +51,7 @@ func decodeRule(family rules.Family, r *xtables.Rule) rules.Rule {
 	rules.SortMatches(rule.Matches)
 	// The kernel increments the counter before the target.
 	rule.Actions = append(rule.Actions, rules.Count{})
-	if a := actionOf(family, r); a != nil && a != rules.Action(rules.Count{}) {
+	if a := actionOf(family, r); a != nil {
 		rule.Actions = append(rule.Actions, a)
 	}
 	return rule

@@ -535,16 +535,31 @@ func optionCases(f rules.Family) []optionCase {
 		},
 		{table: "mangle", rule: "-p udp -j TPROXY --on-port 0", actions: does(rules.TProxyDrop{})},
 
-		{table: "mangle", rule: "-j NFLOG --nflog-group 3"},
-		{table: "mangle", rule: "-j LOG"},
-		{table: "raw", rule: "-j TRACE", notNFT: true},
-		{table: "mangle", rule: "-j AUDIT --type accept"},
+		{
+			table: "mangle", rule: "-j NFLOG --nflog-group 3",
+			actions: does(rules.NoEffect{Text: "log"}),
+		},
+		{
+			table: "mangle", rule: "-j LOG",
+			actions: does(rules.NoEffect{Text: "log"}),
+		},
+		{
+			table: "raw", rule: "-j TRACE", notNFT: true,
+			actions: does(rules.NoEffect{Text: "meta nftrace set 1"}),
+		},
+		{
+			table: "mangle", rule: "-j AUDIT --type accept",
+			actions: does(rules.NoEffect{Text: "log level audit"}),
+		},
 		{
 			table:   "mangle",
 			rule:    "-j RATEEST --rateest-name x --rateest-interval 250ms --rateest-ewmalog 0.5s",
 			actions: writes(rules.Writes, "target RATEEST revision 0", "rateest"),
 		},
-		{table: "mangle", rule: "-j IDLETIMER --timeout 10 --label x"},
+		{
+			table: "mangle", rule: "-j IDLETIMER --timeout 10 --label x",
+			actions: does(rules.NoEffect{Text: "unknown(-j IDLETIMER)"}),
+		},
 		{table: "mangle", rule: "-j DSCP --set-dscp 1", actions: does(xt.DSCP(1))},
 		{table: "mangle", rule: "-j TOS --set-tos 4", actions: does(xt.TOS(4, 0xff))},
 		{table: "mangle", rule: "-j TOS --or-tos 4", actions: does(xt.TOS(4, 4))},

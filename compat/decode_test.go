@@ -145,9 +145,9 @@ func TestDecodeRules(t *testing.T) {
 			rules.IPv4, "-j CONNMARK --save-mark --mask 15",
 			"counter ct mark set meta mark & 0xf ^ ct mark & 0xfffffff0",
 		},
-		{rules.IPv4, "-j LOG --log-prefix x", "counter"},
-		{rules.IPv6, "-j NFLOG --nflog-group 3", "counter"},
-		{rules.IPv4, "-t raw -j TRACE", "counter"},
+		{rules.IPv4, "-j LOG --log-prefix x", "counter log"},
+		{rules.IPv6, "-j NFLOG --nflog-group 3", "counter log"},
+		{rules.IPv4, "-t raw -j TRACE", "counter meta nftrace set 1"},
 		{
 			rules.IPv4, "-t raw -p udp --dport 53 -j CT --zone 2",
 			"udp dport 53 counter ct zone set 2",

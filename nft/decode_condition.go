@@ -103,7 +103,7 @@ func (d *ruleDecoder) decodeObjref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
 	switch kind := a.Number(unix.NFTA_OBJREF_IMM_TYPE); kind {
 	case unix.NFT_OBJECT_COUNTER:
-		d.addNoEffect("counter name "+name, a)
+		d.addNoEffect("counter name "+name, a, rules.NoEffect{Text: fmt.Sprintf("counter name %q", name)})
 	case unix.NFT_OBJECT_CT_TIMEOUT, unix.NFT_OBJECT_SECMARK:
 		state := "meta secmark"
 		if kind == unix.NFT_OBJECT_CT_TIMEOUT { // determines when the connection expires

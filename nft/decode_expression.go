@@ -151,7 +151,7 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	case kind.decode != nil:
 		err = kind.decode(d, a)
 	case kind.hasNoEffect:
-		d.addNoEffect(name, a)
+		d.addNoEffect(name, a, rules.NoEffect{Text: name})
 		err = nil
 	}
 	d.unhashedCount++
@@ -218,8 +218,8 @@ func (d *ruleDecoder) decodeExtensionTarget(a attributes) error {
 	action := xt.DecodeTarget(d.family, xt.Extension{
 		Name: name, Revision: a.Number(unix.NFTA_TARGET_REV), Data: a.Get(unix.NFTA_TARGET_INFO),
 	})
-	if action == rules.Action(rules.Count{}) {
-		d.addNoEffect("-j "+name, a)
+	if none, ok := action.(rules.NoEffect); ok {
+		d.addNoEffect("-j "+name, a, none)
 	} else {
 		d.addAction(action)
 	}

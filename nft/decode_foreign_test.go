@@ -66,7 +66,7 @@ var filterRules = [][]string{
 	{"meta nftrace set 1 accept", "| (meta nftrace set) accept"},
 	{"ct label set 3 accept", "| (ct label set) accept"},
 	{"meta pkttype set host accept", "| anything(meta) accept"},
-	{"ct event set new accept", "| counter accept"},
+	{"ct event set new accept", "| unknown(ct event) accept"},
 	{"meta iiftype ether accept", "reads(meta iiftype 0x0100) | accept"},
 	{"meta pkttype broadcast accept", "reads(meta pkttype 0x01) | accept"},
 	{

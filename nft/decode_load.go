@@ -154,7 +154,7 @@ func (d *ruleDecoder) decodeCT(a attributes) error {
 	case key == unix.NFT_CT_MARK:
 		d.writeMark(a, unix.NFTA_CT_SREG, fieldConntrackMark, (*ruleDecoder).setConntrackMark)
 	case key == unix.NFT_CT_EVENTMASK:
-		d.addNoEffect("ct event", a)
+		d.addNoEffect("ct event", a, rules.NoEffect{Text: "unknown(ct event)"})
 	case key == unix.NFT_CT_LABELS:
 		d.writeState("ct label", a)
 	case key == unix.NFT_CT_SECMARK:

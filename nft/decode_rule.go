@@ -65,7 +65,7 @@ type ruleDecoder struct {
 	// lowerBound is a comparison with >= that the next expression may complete to an interval.
 	lowerBound lowerBound
 	rule       rules.Rule
-	hasActed   bool // the rule has an action other than Count
+	hasActed   bool // the rule has an action that affects packets
 	// differsFromXTables is set if the rule has an nftables expression that may treat some packets
 	// differently from the corresponding extension of xtables; see [rules.Rule.XTables].
 	differsFromXTables bool
@@ -186,10 +186,10 @@ func (d *ruleDecoder) addCondition(m rules.Match) {
 	}
 }
 
-// addAction adds an action. Unless it is a [rules.Count], addAction clears the registers that
+// addAction adds an action. If the action affects packets, addAction clears the registers that
 // contain fields of the packet, because the action may change the fields.
 func (d *ruleDecoder) addAction(action rules.Action) {
-	if action == rules.Action(rules.Count{}) {
+	if !rules.AffectsPackets(action) {
 		d.rule.Actions = append(d.rule.Actions, action)
 		return
 	}
@@ -204,20 +204,17 @@ func (d *ruleDecoder) addAction(action rules.Action) {
 	}
 }
 
-// addNoEffect adds an expression that has no effect on packets, such as log. In a foreign table, a
-// [rules.Count] represents it, unless the last action is a Count. In Sluice's table, it is the
-// change of a state that no condition reads, because the expression is a difference: for example,
-// log can copy packets to a process.
-func (d *ruleDecoder) addNoEffect(text string, a attributes) {
+// addNoEffect adds an expression that has no effect on packets, such as log. In a foreign table, the
+// given action represents it. In Sluice's table, it is the change of a state that no condition
+// reads, because the expression is a difference: for example, log can copy packets to a process.
+func (d *ruleDecoder) addNoEffect(text string, a attributes, action rules.NoEffect) {
 	if d.isSluice {
 		d.addCondition(rules.Unknown{
 			Text: text, Effect: rules.Writes, Data: d.identityWith(a), State: text,
 		})
 		return
 	}
-	if n := len(d.rule.Actions); n == 0 || d.rule.Actions[n-1] != rules.Action(rules.Count{}) {
-		d.addAction(rules.Count{})
-	}
+	d.addAction(action)
 }
 
 // requirePending adds for each pending load the condition that its field exists.
@@ -355,7 +352,7 @@ func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	case v.endsRule:
 		d.addUnknown("break", rules.Reads, "")
 	default:
-		d.addNoEffect("continue", a)
+		d.addNoEffect("continue", a, rules.NoEffect{Text: "continue"})
 	}
 	return nil
 }

@@ -196,11 +196,11 @@ var foreignRules = []struct{ rule, want string }{
 		"meta mark set 0x1 meta nfproto ipv4 ip daddr 1.2.3.4 accept",
 	},
 	{"counter ip daddr 1.2.3.4 accept", "ip daddr 1.2.3.4 counter accept"},
-	{"counter name named accept", "counter accept"},
+	{"counter name named accept", `counter name "named" accept`},
 	{"quota name mega accept", "unknown(quota name mega) accept"},
 	{"quota over 10 mbytes drop", "unknown(quota over 10485760 bytes) drop"},
-	{`log prefix "x" accept`, "counter accept"},
-	{"counter log group 3 accept", "counter accept"},
+	{`log prefix "x" accept`, "log accept"},
+	{"counter log group 3 accept", "counter log accept"},
 	{"limit rate 5/second accept", "unknown(limit rate 5/second burst 5 packets) accept"},
 	{"fib daddr type local accept", ""},
 	{"socket transparent 1 accept", "socket transparent 1 (nft) accept"},
@@ -225,7 +225,7 @@ var foreignRules = []struct{ rule, want string }{
 	{"update @growing { ip saddr }", "meta nfproto ipv4 unknown(dynset @growing)"},
 	{"notrack", ""},
 	{"reject", "reject with icmpx port-unreachable"},
-	{"continue", "counter"},
+	{"continue", "continue"},
 	{"jump other", ""},
 	{"goto other", ""},
 	{"tcp dport 1 tproxy to :80 accept", ""},
@@ -281,7 +281,7 @@ func TestForeignRulesAreDecodedOrUnknown(t *testing.T) {
 		chain post { type nat hook postrouting priority 100; masquerade; }
 		chain early { type filter hook ingress device lo priority -500; log; }
 	}`, foreignObjects, strings.Join(filter, "\n"), strings.Join(nat, "\n")))
-	want = append(want, "unknown(masquerade)", "counter")
+	want = append(want, "unknown(masquerade)", "log")
 
 	rs, err := ReadAll(ns)
 	if err != nil {

@@ -116,6 +116,19 @@ type Require struct{ Match Match }
 // Count counts the packet and has no other effect.
 type Count struct{}
 
+// NoEffect is an action that has no effect on packets, such as log. Text is the action in nft's
+// syntax, possibly without its options.
+type NoEffect struct{ Text string }
+
+// AffectsPackets reports whether the action may affect packets: Count and NoEffect do not.
+func AffectsPackets(a Action) bool {
+	switch a.(type) {
+	case Count, NoEffect:
+		return false
+	}
+	return true
+}
+
 func (Verdict) action()     {}
 func (Jump) action()        {}
 func (RedirectTo) action()  {}
@@ -127,6 +140,7 @@ func (SaveMark) action()    {}
 func (RestoreMark) action() {}
 func (SetZone) action()     {}
 func (Count) action()       {}
+func (NoEffect) action()    {}
 func (DNATTo) action()      {}
 func (SNATTo) action()      {}
 func (Reject) action()      {}
@@ -299,3 +313,6 @@ func (a SetZone) String() string {
 
 // String returns the action in nft's syntax.
 func (Count) String() string { return "counter" }
+
+// String returns the action in nft's syntax, without options.
+func (a NoEffect) String() string { return a.Text }

@@ -280,6 +280,7 @@ func TestActionText(t *testing.T) {
 		"meta mark set ct mark":                       rules.RestoreMark{},
 		"ct zone set 2":                               rules.SetZone{Zone: 2},
 		"counter":                                     rules.Count{}, "unknown(xt string)": unknown,
+		"log": rules.NoEffect{Text: "log"},
 	} {
 		if a.String() != want {
 			t.Errorf("%T: text %q, want %q", a, a, want)

@@ -54,7 +54,7 @@ func onlyFilters(t *rules.Table, c *rules.Chain) bool {
 // packets.
 func mayChange(a rules.Action) bool {
 	switch a := a.(type) {
-	case rules.Verdict, rules.Jump, rules.Reject, rules.Count:
+	case rules.Verdict, rules.Jump, rules.Reject, rules.Count, rules.NoEffect:
 		return false
 	case rules.Require:
 		return mayWrite(a.Match)

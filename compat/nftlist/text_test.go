@@ -69,7 +69,7 @@ func TestTextOfStatements(t *testing.T) {
 		{"ip saddr . tcp dport { 1.1.1.1 . 80 } drop", "ip saddr 1.1.1.1 tcp dport 80 drop"},
 		{"limit rate over 10/second drop", "unknown(limit rate over 10/second burst 5 packets) drop"},
 		{`meta time "2024-01-01 00:00:00" drop`, `unknown(meta time "2024-01-01 00:00:00") drop`},
-		{`log prefix "x" accept log prefix "y" drop`, `counter unknown(accept log prefix "y" drop)`},
+		{`log prefix "x" accept log prefix "y" drop`, `log unknown(accept log prefix "y" drop)`},
 		{"jump d counter", "unknown(jump d counter)"},
 		// A word at the end does not begin an option of the statement before it.
 		{`tcp dport 80 iifname "a" /`, `tcp dport 80 unknown(iifname "a" /)`},
@@ -78,7 +78,7 @@ func TestTextOfStatements(t *testing.T) {
 		{`meta l4proto tcp tcp dport 80 "drop"`, `meta l4proto tcp unknown(tcp dport 80 "drop")`},
 		{`tcp dport 80 jump "d"`, `tcp dport 80 unknown(jump "d")`},
 		{"tcp dport 80 accept mystery", "tcp dport 80 unknown(accept mystery)"},
-		{"continue accept", "counter accept"},
+		{"continue accept", "continue accept"},
 		// nft 1.0.6 lists these numbers for 5 . 80, and for both 4 . 5 and 4 . 6.
 		{
 			"tcp doff >> 4 . tcp dport { 0 . 1280 } drop",
@@ -90,8 +90,8 @@ func TestTextOfStatements(t *testing.T) {
 		},
 		{`iifname "!=" drop`, `iifname "!=" drop`},
 		{`iifname "@s" drop`, `unknown(iifname "@s") drop`},
-		{`log prefix "a # b; c } d" level warn drop`, "counter drop"},
-		{"log prefix \"queue\" group 5 queue-threshold 5 drop", "counter drop"},
+		{`log prefix "a # b; c } d" level warn drop`, "log drop"},
+		{"log prefix \"queue\" group 5 queue-threshold 5 drop", "log drop"},
 		{"tcp flags & (fin | syn) == syn drop", "tcp flags & (fin | syn) == syn drop"},
 		{"tcp flags ! syn drop", "tcp flags & (syn) == 0x0 drop"},
 		// The port may be a value of a map.

@@ -9,8 +9,8 @@
 // possible effect. A match or target with the name of a user, a service or a host is unknown too,
 // because the package does not look up names. An unknown match with a possible side effect becomes
 // an action of the rule, and the matches after it follow as [rules.Require]. A rule with the target
-// LOG, NFLOG, ULOG, TRACE, AUDIT, IDLETIMER or LED only counts, because these targets change
-// neither packets nor a state that a match reads.
+// LOG, NFLOG, ULOG, TRACE, AUDIT, IDLETIMER or LED has the action [rules.NoEffect], because these
+// targets change neither packets nor a state that a match reads.
 //
 // The options of matches and targets may be abbreviated as in iptables, but not the options that
 // every rule may have, such as --destination. A word whose meaning is not certain, because it

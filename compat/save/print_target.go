@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -70,6 +71,13 @@ func (p *rulePrinter) addAction(action rules.Action) error {
 		return p.addTarget(a, "raw", words...)
 	case rules.Notrack:
 		return p.addTarget(a, "raw", "CT", "--notrack")
+	case rules.NoEffect:
+		if a == xt.NoEffect("LOG") {
+			return p.addTarget(a, "", "LOG")
+		}
+		if a == xt.NoEffect("TRACE") {
+			return p.addTarget(a, "raw", "TRACE")
+		}
 	}
 	return fmt.Errorf("%s: iptables has no such target", action)
 }

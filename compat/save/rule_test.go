@@ -294,8 +294,8 @@ var ruleCases = []ruleCase{
 	{"raw", "-j NOTRACK", "counter notrack"},
 	{"raw", "-j CT --zone mark", "counter unknown(-j CT --zone mark)"},
 	{"raw", "-j CT --zone-orig 3", "counter unknown(-j CT --zone-orig 3)"},
-	{"raw", "-j TRACE", "counter"},
-	{"raw", "-p tcp -j TRACE --dport 80", "tcp dport 80 counter"},
+	{"raw", "-j TRACE", "counter meta nftrace set 1"},
+	{"raw", "-p tcp -j TRACE --dport 80", "tcp dport 80 counter meta nftrace set 1"},
 	{
 		"mangle", "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x539",
 		"meta l4proto tcp counter TPROXY redirect 0.0.0.0:15006 mark 0x539/0xffffffff",
@@ -398,9 +398,9 @@ var ruleCases = []ruleCase{
 		"counter unknown(dnat to 10.0.0.1 random)",
 	},
 	{"nat", "-j MASQUERADE", "counter unknown(masquerade)"},
-	{"filter", "-j NFLOG --nflog-group 5", "counter"},
-	{"filter", `-j LOG --log-prefix "a b"`, "counter"},
-	{"filter", "-j NFLOG --nflog-prefix -j", "counter"},
+	{"filter", "-j NFLOG --nflog-group 5", "counter log"},
+	{"filter", `-j LOG --log-prefix "a b"`, "counter log"},
+	{"filter", "-j NFLOG --nflog-prefix -j", "counter log"},
 	{
 		"filter", "-m recent --set --name -6 --mask 255.255.255.255 --rsource -j DROP",
 		"unknown(-m recent --set --name -6 --mask 255.255.255.255 --rsource) counter drop",
@@ -668,12 +668,13 @@ func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
 	if diff := cmp.Diff([]rules.Action{rules.Count{}, wrote}, r.Actions); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	for _, rule := range []string{
-		"-j LOG --log-prefix -g", "-j AUDIT --type accept", "-j LED --led-trigger-id a",
-		"-j IDLETIMER --timeout 3 --label -j",
+	for rule, text := range map[string]string{
+		"-j LOG --log-prefix -g": "log", "-j AUDIT --type accept": "log level audit",
+		"-j LED --led-trigger-id a":           "unknown(-j LED)",
+		"-j IDLETIMER --timeout 3 --label -j": "unknown(-j IDLETIMER)",
 	} {
 		r := parsedRule(t, ruleCase{table: "mangle", rule: rule})
-		if diff := cmp.Diff([]rules.Action{rules.Count{}}, r.Actions); diff != "" {
+		if diff := cmp.Diff([]rules.Action{rules.Count{}, rules.NoEffect{Text: text}}, r.Actions); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", rule, diff)
 		}
 	}

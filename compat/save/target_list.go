@@ -3,6 +3,7 @@ package save
 import (
 	"sync"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -79,7 +80,7 @@ var targetList = [...]extension{
 }
 
 // targetWithoutEffect parses a target that does not affect packets, such as LOG.
-func (r *moduleReader) targetWithoutEffect() rules.Action { return nil }
+func (r *moduleReader) targetWithoutEffect() rules.Action { return xt.NoEffect(r.module.name) }
 
 func targetAccept(*moduleReader) rules.Action  { return rules.Accept }
 func targetDrop(*moduleReader) rules.Action    { return rules.Drop }

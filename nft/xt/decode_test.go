@@ -795,10 +795,10 @@ func TestDecodeTarget(t *testing.T) {
 		},
 		{"a truncated CT", rules.IPv4, "CT", 2, zone(0, 1, 64), nil},
 
-		{"LOG", rules.IPv4, "LOG", 0, zeros(32), rules.Count{}},
-		{"NFLOG", rules.IPv4, "NFLOG", 0, zeros(80), rules.Count{}},
-		{"TRACE", rules.IPv4, "TRACE", 0, nil, rules.Count{}},
-		{"AUDIT", rules.IPv4, "AUDIT", 0, zeros(8), rules.Count{}},
+		{"LOG", rules.IPv4, "LOG", 0, zeros(32), rules.NoEffect{Text: "log"}},
+		{"NFLOG", rules.IPv4, "NFLOG", 0, zeros(80), rules.NoEffect{Text: "log"}},
+		{"TRACE", rules.IPv4, "TRACE", 0, nil, rules.NoEffect{Text: "meta nftrace set 1"}},
+		{"AUDIT", rules.IPv4, "AUDIT", 0, zeros(8), rules.NoEffect{Text: "log level audit"}},
 		{
 			"RATEEST", rules.IPv6, "RATEEST", 0, zeros(32),
 			rules.Unknown{
@@ -851,7 +851,7 @@ func FuzzDecode(f *testing.F) {
 		switch a := xt.DecodeTarget(family, x).(type) {
 		case nil:
 			t.Error("DecodeTarget returned nil, want an action")
-		case rules.Unknown, rules.Count:
+		case rules.Unknown, rules.NoEffect:
 		case rules.SetZone:
 			if a.Helper == "" { // a helper cannot be encoded
 				checkTarget(t, family, a)

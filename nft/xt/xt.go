@@ -141,10 +141,22 @@ func decodeTarget(family rules.Family, x Extension) rules.Action {
 		return u
 	case key{"AUDIT", 0}, key{"IDLETIMER", 0}, key{"IDLETIMER", 1}, key{"LED", 0}, key{"LOG", 0},
 		key{"NFLOG", 0}, key{"TRACE", 0}, key{"ULOG", 0}:
-		// These targets record the packet and continue with the next rule (XT_CONTINUE).
-		return rules.Count{}
+		return NoEffect(x.Name)
 	}
 	return nil
+}
+
+// NoEffect returns the action of a target that records the packet and continues with the next rule
+// (XT_CONTINUE), such as LOG. name is the name of the target.
+func NoEffect(name string) rules.NoEffect {
+	text, ok := map[string]string{
+		"LOG": "log", "NFLOG": "log", "ULOG": "log", "AUDIT": "log level audit",
+		"TRACE": "meta nftrace set 1",
+	}[name]
+	if !ok {
+		text = "unknown(-j " + name + ")"
+	}
+	return rules.NoEffect{Text: text}
 }
 
 // EncodeMatches encodes matches of a rule in their order. Each match must need an extension: the

@@ -33,9 +33,11 @@ func mayDivertLater(desired, live *rules.Ruleset) bool {
 		}
 		return false
 	}
-	// text returns the text of the rule without its counter, which depends on the backend.
+	// text returns the text of the rule without actions that have no effect on packets. Whether a
+	// rule has a counter depends on the backend.
 	text := func(r *rules.Rule) string {
-		uncounted := rules.Rule{Matches: r.Matches, Actions: rules.WithoutCount(r.Actions)}
+		uncounted := rules.Rule{Matches: r.Matches, Actions: slices.DeleteFunc(
+			slices.Clone(r.Actions), func(a rules.Action) bool { return !rules.AffectsPackets(a) })}
 		return uncounted.String()
 	}
 	own := map[string]bool{}

@@ -58,7 +58,7 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 				runs[n-1].end = i + 1
 				continue
 			}
-			onlyCounts := !slices.ContainsFunc(list[i].Actions, hasEffect)
+			onlyCounts := !slices.ContainsFunc(list[i].Actions, rules.AffectsPackets)
 			if onlyCounts && !hasSideEffects(&list[i]) {
 				continue
 			}
@@ -72,9 +72,6 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 
 // runSize is the size of a run in bytes.
 const runSize = 24
-
-// hasEffect reports whether the action is not a counter.
-func hasEffect(a rules.Action) bool { return !isAction[rules.Count](a) }
 
 // hasSideEffects reports whether a match of the rule may have a side effect.
 func hasSideEffects(r *rules.Rule) bool {
@@ -96,7 +93,7 @@ func (w *walk) canMerge(t *rules.Table, first, r *rules.Rule) bool {
 func singleAction(r *rules.Rule) rules.Action {
 	var single rules.Action
 	for _, a := range r.Actions {
-		if hasEffect(a) {
+		if rules.AffectsPackets(a) {
 			if single != nil {
 				return nil
 			}
@@ -147,7 +144,7 @@ func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 			return false
 		}
 		for _, action := range c.Rules[i].Actions {
-			if hasEffect(action) && !w.isTerminalOrPureJump(t, action) {
+			if rules.AffectsPackets(action) && !w.isTerminalOrPureJump(t, action) {
 				return false
 			}
 		}

@@ -73,6 +73,8 @@ func jsonActionOf(action rules.Action) jsonAction {
 		j.Action, j.Zone, j.Helper = "set-zone", a.Zone, a.Helper
 	case rules.Count:
 		j.Action = "count"
+	case rules.NoEffect:
+		j.Action = "no-effect"
 	}
 	return j
 }

@@ -91,6 +91,7 @@ func TestJSONOfMatchesAndActions(t *testing.T) {
 		{rules.RestoreMark{}, `"action":"restore-mark"`},
 		{rules.SetZone{Zone: 2}, `"action":"set-zone","zone":2`},
 		{rules.Count{}, `"action":"count"`},
+		{rules.NoEffect{Text: "log"}, `"action":"no-effect","text":"log"`},
 		{rules.Unknown{Text: "log"}, `"action":"unknown","text":"unknown(log)"`},
 	} {
 		wantJSON(t, jsonActionOf(test.action), test.want)
