@@ -134,8 +134,9 @@ func TestUndecidedPackets(t *testing.T) {
 		when(rules.Drop, condition, tcp, toPort(80)),
 		when(rules.Jump{Chain: "nowhere"}, tcp, toPort(81)),
 		when(unknown, tcp, toPort(82)),
-		when(rules.Count{}, condition, tcp), // has no effect
-		when(unknown, protocol(rules.UDP)),  // never reached
+		when(rules.Count{}, condition, tcp),               // has no effect
+		when(rules.NoEffect{Text: "log"}, condition, tcp), // has no effect
+		when(unknown, protocol(rules.UDP)),                // never reached
 		when(setMark(1, 1), toPort(83)),
 	))
 	r := decide(ruleset(), rs)

@@ -77,6 +77,12 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 			atConntrack(0), diff.Undecidable,
 		},
 		{"another parameter", equal, ruleset(mangleIn(when(other, tcp))), diff.Undecidable},
+		{
+			"log instead of a counter, which both have no effect", ruleset(mangleIn(
+				rules.Rule{Actions: []rules.Action{rules.Count{}, rules.NoEffect{Text: "log"}, queue}})),
+			ruleset(mangleIn(rules.Rule{Actions: []rules.Action{rules.Count{}, queue}})),
+			diff.Equivalent,
+		},
 		{"another condition", equal, ruleset(mangleIn(when(queue, tcp, toPort(1)))), diff.Undecidable},
 		{
 			"a later rule that only one side has", equal,
