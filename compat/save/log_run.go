@@ -66,7 +66,7 @@ func stageOf(e *logEntry) stage {
 	return noStage
 }
 
-// isNative reports whether the title is the title of an entry of a run that writes nftables rules.
+// isNative reports whether the title of an entry shows that the run writes nftables rules.
 func isNative(title string) bool {
 	return strings.HasPrefix(title, "native nftables enabled") ||
 		title == "Istio nftables environment:" ||

@@ -94,7 +94,7 @@ func (r *moduleReader) targetMasquerade() rules.Action {
 	return r.unknownSourceNAT(s)
 }
 
-// unknownSourceNAT records a translation to a source that the kernel selects.
+// unknownSourceNAT records a translation of the source that the model does not represent.
 func (r *moduleReader) unknownSourceNAT(t xt.Translation) rules.Action {
 	r.unknownTranslation(t)
 	r.effect = rules.TranslatesSource

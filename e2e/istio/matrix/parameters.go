@@ -44,7 +44,7 @@ type setting string
 // resolvConf is the name of the setting of the content of /etc/resolv.conf.
 const resolvConf = "resolv.conf"
 
-// name returns the name of the flag or variable.
+// name returns the name of the flag or variable, or resolvConf.
 func (s setting) name() string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(string(s), "~"), "=")
 	return name
@@ -84,7 +84,7 @@ func parse(text []byte) ([]parameter, error) {
 	return rows, nil
 }
 
-// UnmarshalText finds the pod with a name.
+// UnmarshalText sets p to the pod with the given name.
 func (p *pod) UnmarshalText(name []byte) error {
 	i := slices.IndexFunc(everyPod, func(p pod) bool { return p.name == string(name) })
 	if i < 0 {
@@ -109,7 +109,7 @@ func (v *value) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// lists replaces the lists with many elements that matrix.yaml contains.
+// lists replaces placeholders in matrix.yaml, such as {50 ports}, with long lists.
 var lists = strings.NewReplacer(
 	"{50 ports}", many(50, func(i int) string { return strconv.Itoa(2000 + 7*i) }),
 	"{40 groups}", many(40, groupID), "{64 groups}", many(64, groupID),
@@ -118,7 +118,7 @@ var lists = strings.NewReplacer(
 	"{200 IPv6 prefixes}", many(200, func(i int) string { return fmt.Sprintf("fd00:%x::/32", i) }),
 )
 
-// UnmarshalText replaces lists in a setting.
+// UnmarshalText decodes a setting, and replaces its placeholders with lists.
 func (s *setting) UnmarshalText(text []byte) error {
 	*s = setting(lists.Replace(string(text)))
 	if strings.Contains(string(*s), "{") {
