@@ -66,6 +66,11 @@ func TestResources(t *testing.T) {
 		{"global resources", "{resources: null, " + global + "}", "requests: {cpu: 7m}"},
 		{"no resources", "resources: null", "{}"},
 		{
+			"a request above the default limit raises the limit",
+			"resources: {requests: {memory: 300Mi}}",
+			"{requests: {cpu: 20m, memory: 300Mi}, limits: {memory: 300Mi}}",
+		},
+		{
 			"null amount",
 			"resources: {requests: {cpu: null}, limits: {cpu: null, memory: 200Mi}}",
 			"{requests: {memory: 50Mi}, limits: {memory: 200Mi}}",

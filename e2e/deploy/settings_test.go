@@ -390,6 +390,10 @@ func TestRejectedValues(t *testing.T) {
 			"resources.limits.memory 191Mi: is not enough for the agent; must be at least 192Mi",
 		},
 		{
+			"resources: {requests: {memory: 300Mi}, limits: {memory: 250Mi}}",
+			"resources.requests.memory 300Mi: is more than resources.limits.memory, 250Mi",
+		},
+		{
 			"resources: {limits: {memory: 100000000}}",
 			"resources.limits.memory 1e+08: is not enough for the agent",
 		},

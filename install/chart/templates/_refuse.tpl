@@ -117,11 +117,16 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- $errors = append $errors (printf "%s %s: is a system directory, which would be mounted into the agent; must be a directory for CNI only, such as /opt/cni/bin or /etc/cni/net.d" $key (index $v $key)) -}}
 {{- end -}}
 {{- end -}}
-{{- $limit := (($v.resources | default $v.global.defaultResources | default dict).limits | default dict).memory -}}
+{{- $resources := include "sluice.resources" $v | fromYaml -}}
+{{- $limit := ($resources.limits | default dict).memory -}}
+{{- $request := ($resources.requests | default dict).memory -}}
 {{- if $limit -}}
 {{- $bytes := include "sluice.bytes" $limit | float64 -}}
 {{- if lt $bytes (mulf $limits.minimumMemoryMebibytes 1048576) -}}
 {{- $errors = append $errors (printf "resources.limits.memory %v: is not enough for the agent; must be at least %dMi, or unset" $limit (int $limits.minimumMemoryMebibytes)) -}}
+{{- end -}}
+{{- if and $request (gt (include "sluice.bytes" $request | float64) $bytes) (gt $bytes 0.0) -}}
+{{- $errors = append $errors (printf "resources.requests.memory %v: is more than resources.limits.memory, %v" $request $limit) -}}
 {{- end -}}
 {{- end -}}
 {{- $settings := .Files.Get "files/settings.yaml" | fromYaml -}}

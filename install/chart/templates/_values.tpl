@@ -126,6 +126,7 @@ in "mesh: true" as a Boolean.
 
 {{/*
 sluice.resources returns the container's resources: its own, or the global ones. As in istio-cni's chart, empty amounts are omitted.
+A larger request of memory replaces the default limit, which istio-cni's chart does not have.
 */}}
 {{- define "sluice.resources" -}}
 {{- $kept := dict -}}
@@ -134,6 +135,11 @@ sluice.resources returns the container's resources: its own, or the global ones.
 {{- range $name, $amount := $amounts -}}{{- if not $amount -}}{{- $_ := unset $amounts $name -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- if $amounts -}}{{- $_ := set $kept $kind $amounts -}}{{- end -}}
+{{- end -}}
+{{- $request := ($kept.requests | default dict).memory -}}
+{{- $limits := $kept.limits | default dict -}}
+{{- if and $request (eq (toString $limits.memory) "256Mi") (gt (include "sluice.bytes" $request | float64) (include "sluice.bytes" "256Mi" | float64)) -}}
+{{- $_ := set $kept "limits" (set (deepCopy $limits) "memory" $request) -}}
 {{- end -}}
 {{- toYaml $kept -}}
 {{- end -}}

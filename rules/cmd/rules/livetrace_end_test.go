@@ -218,6 +218,33 @@ func TestTraceOfAPod(t *testing.T) {
 	}
 }
 
+// After a hang-up of its terminal, a trace ends as after Ctrl-C: it restores the settings of the kernel,
+// prints its summary and succeeds.
+func TestHangUpEndsATraceInOrder(t *testing.T) {
+	ns := netnstest.New(t)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "trace", "--netns",
+		fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()))
+	cmd.Args[0] = "rules" // see TestMain
+	messages, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(messages)
+	if line, err := reader.ReadString('\n'); !strings.HasPrefix(line, "rules: tracing") {
+		t.Errorf("got %q, error %v, want a trace", line, err)
+	}
+	if err := cmd.Process.Signal(unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, reader)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the trace ended with %v, want success", err)
+	}
+}
+
 // TestSecondSignalEndsATraceThatCannotPrint lets the trace print its summary into a full pipe.
 func TestSecondSignalEndsATraceThatCannotPrint(t *testing.T) {
 	ns := netnstest.New(t)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -38,7 +36,7 @@ func (s *system) showLive(p *parameters) error {
 	if p.watch == 0 {
 		return v.print(time.Time{})
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	defer stop()
 	ticker := time.NewTicker(p.watch)
 	defer ticker.Stop()
