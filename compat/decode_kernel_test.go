@@ -113,18 +113,18 @@ var modeledTargets = []string{
 // observers are targets that do not change the packet and do not end the chain.
 var observers = []string{"AUDIT", "IDLETIMER", "LED", "LOG", "NFLOG", "TRACE", "ULOG"}
 
-// TestEffectsOfAllTargets verifies that only the targets in observers decode to a counter alone,
-// and only the targets in modeledTargets to a known action. All other targets decode to an unknown
+// TestEffectsOfAllTargets verifies that only the targets in observers decode to an action without an
+// effect, and only the targets in modeledTargets to a known action. All other targets decode to an unknown
 // action that writes.
 func TestEffectsOfAllTargets(t *testing.T) {
 	eachExtension(t, "targets", xtables.KindTarget, func(f rules.Family, x xt.Extension) {
 		a := xt.DecodeTarget(f, x)
 		u, unknown := a.(rules.Unknown)
-		_, counts := a.(rules.Count)
+		_, hasNone := a.(rules.NoEffect)
 		switch {
-		case counts:
+		case hasNone:
 			if !slices.Contains(observers, x.Name) {
-				t.Errorf("%s revision %d decodes to a counter, but is not an observer", x.Name, x.Revision)
+				t.Errorf("%s revision %d decodes to an action without an effect, but is not an observer", x.Name, x.Revision)
 			}
 		case unknown && u.Effect == rules.TranslatesSource:
 			if x.Name != "SNAT" && x.Name != "MASQUERADE" {

@@ -123,7 +123,7 @@ func TestInputsOfEveryKey(t *testing.T) {
 // assumed to have any effect, unless its name bounds its effect.
 func TestExpressionsWithoutAttributesMayHaveAnyEffect(t *testing.T) {
 	bounded := map[string]string{ // the decoded forms of expressions with a bounded effect
-		"cmp": "reads(cmp)?", "range": "reads(range)?", "counter": "counter", "last": "counter",
+		"cmp": "reads(cmp)?", "range": "reads(range)?", "counter": "counter", "last": "last",
 		"log": "log", "notrack": "notrack", "inner": "reads(inner)?", "redir": "redirect",
 		"quota": "reads history(quota 0 bytes)", "lookup": "reads(register . register {})?",
 		"limit":  "reads varying(limit rate 0/0 seconds burst 0 packets)",

@@ -17,31 +17,35 @@ func TestExpressionsWithoutEffectInSluicesTable(t *testing.T) {
 		return func(e *encoder) { e.writeExpression(name, func() {}) }
 	}
 	for _, row := range []struct {
-		write func(*encoder)
-		want  string // in Sluice's table
+		write   func(*encoder)
+		want    string // in Sluice's table
+		foreign string // in another table
 	}{
-		{withoutAttributes("counter"), "| counter accept"},
-		{withoutAttributes("log"), "| (log) accept"},
-		{withoutAttributes("last"), "| (last) accept"},
-		{func(e *encoder) { e.verdict(unix.NFT_CONTINUE, "") }, "| (continue) accept"},
+		{withoutAttributes("counter"), "| counter accept", "| counter accept"},
+		{withoutAttributes("log"), "| (log) accept", "| log accept"},
+		{withoutAttributes("last"), "| (last) accept", "| last accept"},
+		{
+			func(e *encoder) { e.verdict(unix.NFT_CONTINUE, "") }, "| (continue) accept",
+			"| continue accept",
+		},
 		{func(e *encoder) {
 			e.immediate(hostBytes(0))
 			e.encode(func(x *expressions) { x.addSetCT(unix.NFT_CT_EVENTMASK) })
-		}, "| (ct event) accept"},
+		}, "| (ct event) accept", "| unknown(ct event) accept"},
 		{func(e *encoder) {
 			e.writeExpression("objref", func() {
 				e.addNumber(unix.NFTA_OBJREF_IMM_TYPE, unix.NFT_OBJECT_COUNTER)
 				e.addText(unix.NFTA_OBJREF_IMM_NAME, "n")
 			})
-		}, "| (counter name n) accept"},
+		}, "| (counter name n) accept", `| counter name "n" accept`},
 		{func(e *encoder) {
 			e.writeExpression("target", func() { e.addText(unix.NFTA_TARGET_NAME, "NFLOG") })
-		}, "| (-j NFLOG) accept"},
+		}, "| (-j NFLOG) accept", "| log accept"},
 	} {
 		for _, table := range []string{rules.TableName, "foreign"} {
 			want := row.want
 			if table == "foreign" {
-				want = "| counter accept"
+				want = row.foreign
 			}
 			e := &encoder{}
 			e.addText(unix.NFTA_RULE_TABLE, table)
