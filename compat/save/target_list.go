@@ -80,7 +80,7 @@ var targetList = [...]extension{
 }
 
 // targetWithoutEffect parses a target that does not affect packets, such as LOG.
-func (r *moduleReader) targetWithoutEffect() rules.Action { return xt.NoEffect(r.module.name) }
+func (r *moduleReader) targetWithoutEffect() rules.Action { return xt.NoEffect(r.name) }
 
 func targetAccept(*moduleReader) rules.Action  { return rules.Accept }
 func targetDrop(*moduleReader) rules.Action    { return rules.Drop }

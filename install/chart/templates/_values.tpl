@@ -126,7 +126,7 @@ in "mesh: true" as a Boolean.
 
 {{/*
 sluice.resources returns the container's resources: its own, or the global ones. As in istio-cni's chart, empty amounts are omitted.
-A larger request of memory replaces the default limit, which istio-cni's chart does not have.
+A larger request of memory replaces a limit of 256Mi, the default, because istio-cni's chart has no limit.
 */}}
 {{- define "sluice.resources" -}}
 {{- $kept := dict -}}

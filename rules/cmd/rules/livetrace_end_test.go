@@ -218,8 +218,8 @@ func TestTraceOfAPod(t *testing.T) {
 	}
 }
 
-// After a hang-up of its terminal, a trace ends as after Ctrl-C: it restores the settings of the kernel,
-// prints its summary and succeeds.
+// After a hang-up of its terminal, a trace ends with success, as after Ctrl-C. The kernel's default
+// action would end the process before it restores net.netfilter.nf_log.
 func TestHangUpEndsATraceInOrder(t *testing.T) {
 	ns := netnstest.New(t)
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "trace", "--netns",
