@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/chain"
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // Actual is the actual state of the node.
@@ -104,8 +105,12 @@ func readConfigurations(dir string) (map[string]File, map[string]PluginDir, erro
 	return files, pluginDirs, nil
 }
 
+// maxConfigurationBytes is the maximum size of a configuration file in bytes. Configurations have a
+// few kB. The agent reads all of them in each reconciliation, and keeps several in memory.
+const maxConfigurationBytes = 1 << 20
+
 // readFile reads a configuration file. Err of the result is set if the file is not a regular file,
-// or cannot be read.
+// is larger than maxConfigurationBytes, or cannot be read.
 func readFile(path string) File {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -117,7 +122,7 @@ func readFile(path string) File {
 	if !info.Mode().IsRegular() {
 		return File{Err: errors.New("not a regular file")}
 	}
-	data, err := os.ReadFile(path)
+	data, err := file.ReadAtMost(path, maxConfigurationBytes)
 	return File{Data: data, Mode: info.Mode().Perm(), Err: err}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -223,8 +222,8 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 		return false
 	}
 	// It may be the no-op executable of an earlier version.
-	data, err := os.ReadFile(filepath.Join(s.CNIBinDir, plugin))
-	return err == nil && e.WrittenByAgent(data)
+	sum, err := n.executables.sum(filepath.Join(s.CNIBinDir, plugin))
+	return err == nil && slices.Contains(e.Written, sum)
 }
 
 // countReferences returns the number of sandboxes that need each plugin for DEL; see [References].

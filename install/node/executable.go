@@ -90,12 +90,17 @@ func (x *executables) sum(path string) (string, error) {
 	if c, ok := x.sums[path]; ok && c.file == here {
 		return c.sum, nil
 	}
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	x.sums[path] = checksum{here, journal.Sum(data)}
-	return x.sums[path].sum, nil
+	defer func() { _ = f.Close() }()
+	sum, err := journal.SumOf(f)
+	if err != nil {
+		return "", err
+	}
+	x.sums[path] = checksum{here, sum}
+	return sum, nil
 }
 
 // classify returns the state of the executable: identical to source, one of the earlier versions,

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
 // A ReferenceCount contains the number of sandboxes that need a plugin for DEL.
@@ -81,7 +83,7 @@ func readResult(path string, e fs.DirEntry) (cachedResult, error) {
 	if !e.Type().IsRegular() {
 		return cachedResult{}, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := file.ReadAtMost(path, sandbox.MaxResultBytes)
 	if err != nil {
 		return cachedResult{}, err
 	}

@@ -74,7 +74,7 @@ func (r *results) read(path string) (result, error) {
 		return result{}, fmt.Errorf("%s: not a regular file (%s)", path, info.Mode())
 	}
 	c := result{size: info.Size(), time: info.ModTime()}
-	text, err := file.ReadAtMost(path, maxResultBytes)
+	text, err := file.ReadAtMost(path, MaxResultBytes)
 	if err != nil {
 		return result{}, err
 	}
@@ -85,9 +85,9 @@ func (r *results) read(path string) (result, error) {
 	return c, nil
 }
 
-// maxResultBytes is the maximum size of a cached result in bytes. A result contains the
+// MaxResultBytes is the maximum size of a cached result in bytes. A result contains the
 // configuration of the chain, and twice the pod's annotations, which are limited to 256 KiB.
-const maxResultBytes = 2 << 20
+const MaxResultBytes = 2 << 20
 
 // loopback is the interface of a separate network (cni-loopback), which containerd adds before the
 // pod's network. The result of this network is ignored, because it exists before the ADD of the
