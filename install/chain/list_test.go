@@ -288,3 +288,43 @@ func TestCheckName(t *testing.T) {
 		}
 	}
 }
+
+// TestVersionIsThatOfLibcni compares the version of a list with the version with which libcni calls
+// the plugins, for versions that libcni knows, ignores and refuses.
+func TestVersionIsThatOfLibcni(t *testing.T) {
+	for _, row := range []struct{ fields, version, old, err string }{
+		{`"cniVersion":"1.1.0"`, "1.1.0", "1.1.0", ""},
+		{`"cniVersion":"1.2.0"`, "1.2.0", "1.2.0", ""}, // libcni does not refuse it; the plugin does
+		{`"cniVersion":"1.0.0","cniVersions":["1.1.0","1.2.0"]`, "1.1.0", "1.0.0", ""},
+		{`"cniVersion":"1.2.0","cniVersions":["0.4.0","1.0.0"]`, "1.0.0", "1.2.0", ""},
+		{`"cniVersion":"1.2.0","cniVersions":["1.3.0"]`, "1.2.0", "1.2.0", ""},
+		{`"cniVersion":"1.1.0","cniVersions":["0.4.0"]`, "1.1.0", "1.1.0", ""},
+		{`"cniVersions":["1.0.0"]`, "1.0.0", "", ""},
+		{`"cniVersions":["1.2.0"]`, "", "", ""},
+		{`"cniVersions":[]`, "", "", ""},
+		{`"cniVersion":"0.4.0","cniVersion":"1.0.0"`, "1.0.0", "1.0.0", ""},
+		{`"cniVersion":1`, "", "", "invalid cniVersion type"},
+		{`"cniVersions":"1.0.0"`, "", "", "invalid type for cniVersions"},
+		{`"cniVersions":[1]`, "", "", "invalid type for cniVersions index 0"},
+		{`"cniVersions":["x"]`, "", "", "invalid cniVersions entry x"},
+	} {
+		text := `{"name":"n",` + row.fields + `,"plugins":[{"type":"a"}]}`
+		list, err := chain.Parse([]byte(text))
+		conf, libcniErr := libcni.NetworkConfFromBytes([]byte(text))
+		if row.err != "" {
+			if err == nil || libcniErr == nil || !strings.Contains(err.Error(), row.err) {
+				t.Errorf("%s: error %v, in libcni %v; want %q", row.fields, err, libcniErr, row.err)
+			}
+			continue
+		}
+		if err != nil || libcniErr != nil {
+			t.Errorf("%s: error %v, in libcni %v; want none", row.fields, err, libcniErr)
+			continue
+		}
+		if list.CNIVersion != row.version || list.CNIVersion != conf.CNIVersion ||
+			list.OldCNIVersion != row.old {
+			t.Errorf("%s: version %q, old version %q, in libcni %q; want %q, %q", row.fields, list.CNIVersion,
+				list.OldCNIVersion, conf.CNIVersion, row.version, row.old)
+		}
+	}
+}
