@@ -15,12 +15,12 @@ import (
 func defaultBudget() diff.Budget       { return withinMemoryLimit(diff.DefaultBudget) }
 func defaultDoctorBudget() diff.Budget { return withinMemoryLimit(diff.AgentRetryBudget) }
 
-// withinMemoryLimit returns the budget with at most a quarter of the memory limit of the process, in
+// withinMemoryLimit returns the budget with at most half of the memory limit of the process, in
 // whole megabytes. The memory limit (GOMEMLIMIT) of a command in the container of a node agent is
 // the limit of the container, in which the agent needs memory too.
 func withinMemoryLimit(b diff.Budget) diff.Budget {
 	const unchanged = -1
-	megabytes := max(1, debug.SetMemoryLimit(unchanged)/4>>20)
+	megabytes := max(1, debug.SetMemoryLimit(unchanged)/2>>20)
 	b.Memory = min(b.Memory, megabytes<<20)
 	return b
 }
@@ -70,7 +70,7 @@ func budgetParameters(
 			flag: "max-memory", value: "MB",
 			fallback: strconv.FormatInt(fallback.Memory>>20, 10), section: s,
 			help: "memory limit of the decision, in megabytes; beyond it the answer is " +
-				`"cannot decide"; the default is at most 1/4 of $GOMEMLIMIT`,
+				`"cannot decide"; the default is at most half of $GOMEMLIMIT`,
 			set: func(p *parameters, text string) error {
 				n, err := strconv.ParseInt(text, 10, 32)
 				if err != nil || n <= 0 {

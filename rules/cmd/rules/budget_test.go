@@ -10,13 +10,13 @@ import (
 )
 
 // In the container of a node agent, GOMEMLIMIT is the memory limit of the container.
-func TestDefaultMemoryIsAtMostAQuarterOfTheMemoryLimit(t *testing.T) {
+func TestDefaultMemoryIsAtMostHalfOfTheMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	for limit, want := range map[int64][2]int64{
 		math.MaxInt64:    {diff.DefaultBudget.Memory, diff.AgentRetryBudget.Memory},
-		256 << 20:        {64 << 20, diff.AgentRetryBudget.Memory},
-		30<<20 + 500_000: {7 << 20, 7 << 20},
+		256 << 20:        {128 << 20, diff.AgentRetryBudget.Memory},
+		30<<20 + 500_000: {15 << 20, 15 << 20},
 		1:                {1 << 20, 1 << 20},
 	} {
 		debug.SetMemoryLimit(limit)
