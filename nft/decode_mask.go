@@ -38,6 +38,10 @@ func (d *ruleDecoder) maskedMatches(
 		return oneMatch(rules.MatchAddr{Side: fieldSide(op.field), Not: negated, Ranges: ranges})
 	case fieldSourcePort, fieldDestinationPort:
 		if ports, ok := maskedPorts(value, op.mask); ok && op.hasPorts {
+			// For the budget, four ranges, which take 16 bytes, count as one value.
+			if !d.spend(len(ports) / 4) {
+				return nil, errTooMany
+			}
 			return oneMatch(rules.MatchPort{Side: fieldSide(op.field), Not: negated, Ports: ports})
 		}
 	case fieldTCPFlags:

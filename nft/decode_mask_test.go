@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"testing"
 
@@ -40,5 +41,42 @@ func TestMaskedPorts(t *testing.T) {
 				t.Fatalf("%s: contains port %d: %t, want %t", name, port, in, want)
 			}
 		}
+	}
+}
+
+// TestMasksOfPortsAreBounded covers a set of ports that is looked up with many masks, each of which
+// stands for maxJoinedPorts ranges of ports for each element.
+func TestMasksOfPortsAreBounded(t *testing.T) {
+	const elements = 256
+	set := &decodedSet{keyLength: 2}
+	for i := range elements {
+		set.elements = append(set.elements, element{key: []byte{0, byte(i)}})
+	}
+	budget := maxExpansion
+	ranges, decoded := 0, 0
+	for xor := range elements {
+		for mask := range 1 << 8 {
+			if bits.OnesCount(uint(mask)) != 2 {
+				continue
+			}
+			op := loadedField(fieldDestinationPort, 2, "th dport")
+			op.hasPorts, op.mask, op.xor = true, []byte{byte(mask), 0xff}, []byte{0, byte(xor)}
+			d := ruleDecoder{budget: &budget}
+			matches, ok := d.setMatches([]operand{op}, false, values{set: set})
+			if !ok {
+				continue
+			}
+			decoded++
+			for _, alternative := range matches[0].(rules.MatchTuple).Alternatives {
+				for _, m := range alternative {
+					ranges += len(m.(rules.MatchPort).Ports)
+				}
+			}
+		}
+	}
+	// Four ranges count as one condition.
+	if decoded == 0 || ranges > 4*maxExpansion {
+		t.Errorf("%d lookups were decoded as %d ranges of ports, want some, and at most %d ranges",
+			decoded, ranges, 4*maxExpansion)
 	}
 }
