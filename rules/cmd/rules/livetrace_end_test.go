@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -225,6 +226,10 @@ func TestHangUpEndsATraceInOrder(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "trace", "--netns",
 		fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()))
 	cmd.Args[0] = "rules" // see TestMain
+	// If the test was started with nohup, the command would inherit that SIGHUP is ignored.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, unix.SIGHUP)
+	defer signal.Stop(handled)
 	messages, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
