@@ -20,6 +20,9 @@ import (
 
 func side(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 
+// withoutTimeLimit are options for decisions that may be slow, such as with the race detector.
+var withoutTimeLimit = diff.Options{Budget: diff.Budget{Memory: diff.DefaultBudget.Memory}}
+
 // describe returns the classes of a result, the reasons why it has undecided packets, and the
 // exhausted limit.
 func describe(r diff.Result) string {
@@ -37,7 +40,7 @@ func describe(r diff.Result) string {
 func TestStrictRulesAreEquivalentToIstios(t *testing.T) {
 	for _, c := range rulestest.Sample(istioCases(t), os.Getenv) {
 		t.Run(c.name, func(t *testing.T) {
-			result := diff.Decide(side(c.strict(t)), side(c.ruleset), diff.Options{})
+			result := diff.Decide(side(c.strict(t)), side(c.ruleset), withoutTimeLimit)
 			_, isLeftover := leftovers[c.name]
 			if equivalent := result.StrictVerdict() == diff.Equivalent; equivalent == isLeftover {
 				t.Errorf("equivalent: %t, want %t\n%s", equivalent, !isLeftover, describe(result))
@@ -54,7 +57,7 @@ func TestDefaultRulesDifferOnlyByDeviations(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			left := side(compile(t, c.redirect))
 			left.Redirect = &c.redirect
-			result := diff.Decide(left, side(c.ruleset), diff.Options{})
+			result := diff.Decide(left, side(c.ruleset), withoutTimeLimit)
 			if result.Verdict() != diff.Equivalent {
 				t.Errorf("verdict %s, want %s except for deviations:\n%s", result.Verdict(),
 					diff.Equivalent, describe(result))
@@ -70,14 +73,14 @@ func TestRandomRulesDifferFromTheReferenceOnlyByDeviations(t *testing.T) {
 		if !long() && rapid.IntRange(0, 4).Draw(t, "one of five") > 0 {
 			return // a TPROXY decision with all deviations takes half a second
 		}
-		result := diff.Decide(sideOf(r), side(istioReference(r)), diff.Options{})
+		result := diff.Decide(sideOf(r), side(istioReference(r)), withoutTimeLimit)
 		if result.Verdict() != diff.Equivalent {
 			t.Fatalf("verdict %s, want %s except for deviations:\n%s", result.Verdict(),
 				diff.Equivalent, describe(result))
 		}
 		r.StrictIstio()
 		if result := diff.Decide(sideOf(r), side(istioReference(r)),
-			diff.Options{}); result.StrictVerdict() != diff.Equivalent {
+			withoutTimeLimit); result.StrictVerdict() != diff.Equivalent {
 			t.Fatalf("without deviations: verdict %s, want %s:\n%s", result.StrictVerdict(),
 				diff.Equivalent, describe(result))
 		}
@@ -99,7 +102,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 			return
 		}
 		result := diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true},
-			diff.Side{Ruleset: right, RoutingKnown: true}, diff.Options{})
+			diff.Side{Ruleset: right, RoutingKnown: true}, withoutTimeLimit)
 		for _, c := range result.Classes {
 			if l, r := diff.Explain(&left, c.Witness).Outcome,
 				diff.Explain(&right, c.Witness).Outcome; l.Same(r) || !diff.Possible(c.Witness) {
@@ -284,7 +287,7 @@ func BenchmarkDecide(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if result := diff.Decide(left, right,
-					diff.Options{}); (result.StrictVerdict() == diff.Equivalent) == bench.differs {
+					withoutTimeLimit); (result.StrictVerdict() == diff.Equivalent) == bench.differs {
 					b.Fatalf("different: %t\n%s", !bench.differs, describe(result))
 				}
 			}

@@ -20,11 +20,11 @@ type Budget struct {
 	spent *atomic.Int64
 }
 
-// DefaultBudget is a hundred times the budget that the rules of known nodes need. With the race
-// detector, the times of the default budgets are longer.
-var DefaultBudget = Budget{Time: slowdown * 10 * time.Second, Memory: 512 << 20}
+// DefaultBudget is a hundred times the budget that the rules of known nodes need.
+var DefaultBudget = Budget{Time: 10 * time.Second, Memory: 512 << 20}
 
 // AgentBudget is for requests of an agent about many pods, whose owners may create expensive rules.
+// With the race detector its time is longer.
 var AgentBudget = Budget{Time: slowdown * 50 * time.Millisecond, Memory: 16 << 20}
 
 // AgentRetryBudget is for the request after one that has exceeded AgentBudget. The rules of
