@@ -296,7 +296,8 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 	}
 }
 
-// Foreign rules that follow Sluice's jumps, foreign chains and chain policies do not count as drift.
+// Foreign rules that follow Sluice's jumps, foreign chains and chain policies do not count as
+// drift.
 func TestLegacyDoesNotCompareForeignRules(t *testing.T) {
 	ns := netnstest.New(t)
 	b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)

@@ -113,9 +113,9 @@ var modeledTargets = []string{
 // observers are targets that do not change the packet and do not end the chain.
 var observers = []string{"AUDIT", "IDLETIMER", "LED", "LOG", "NFLOG", "TRACE", "ULOG"}
 
-// TestEffectsOfAllTargets verifies that only the targets in observers decode to an action without an
-// effect, and only the targets in modeledTargets to a known action. All other targets decode to an unknown
-// action that writes.
+// TestEffectsOfAllTargets verifies that only the targets in observers decode to an action without
+// an effect, and only the targets in modeledTargets to a known action. All other targets decode to
+// an unknown action that writes.
 func TestEffectsOfAllTargets(t *testing.T) {
 	eachExtension(t, "targets", xtables.KindTarget, func(f rules.Family, x xt.Extension) {
 		a := xt.DecodeTarget(f, x)

@@ -537,7 +537,7 @@ func optionCases(f rules.Family) []optionCase {
 
 		{
 			table: "mangle", rule: "-j NFLOG --nflog-group 3",
-			actions: does(rules.NoEffect{Text: "log"}),
+			actions: does(rules.NoEffect{Text: "log group 3"}),
 		},
 		{
 			table: "mangle", rule: "-j LOG",

@@ -146,7 +146,7 @@ func TestDecodeRules(t *testing.T) {
 			"counter ct mark set meta mark & 0xf ^ ct mark & 0xfffffff0",
 		},
 		{rules.IPv4, "-j LOG --log-prefix x", "counter log"},
-		{rules.IPv6, "-j NFLOG --nflog-group 3", "counter log"},
+		{rules.IPv6, "-j NFLOG --nflog-group 3", "counter log group 3"},
 		{rules.IPv4, "-t raw -j TRACE", "counter meta nftrace set 1"},
 		{
 			rules.IPv4, "-t raw -p udp --dport 53 -j CT --zone 2",

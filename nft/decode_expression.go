@@ -18,8 +18,6 @@ type expressionKind struct {
 	// decode decodes an expression, or returns an error if the model cannot represent it. It is nil
 	// if the model cannot represent any expression of the type.
 	decode func(*ruleDecoder, attributes) error
-	// hasNoEffect reports whether expressions of the type have no effect on packets.
-	hasNoEffect bool
 	// The following fields are used if decode is nil or returns an error.
 	//
 	// destination is the attribute with the register that the expression loads, 0 if it loads none.
@@ -89,8 +87,8 @@ var expressionKinds = [...]expressionKind{
 
 	// Actions, and expressions without an effect.
 	{name: "counter", decode: (*ruleDecoder).decodeCounter},
-	{name: "log", hasNoEffect: true},
-	{name: "last", hasNoEffect: true},
+	{name: "log", decode: (*ruleDecoder).decodeLog},
+	{name: "last", decode: (*ruleDecoder).decodeLast},
 	{name: "objref", decode: (*ruleDecoder).decodeObjref},
 	{name: "notrack", decode: (*ruleDecoder).decodeNotrack},
 	{name: "nat", decode: (*ruleDecoder).decodeNAT},
@@ -147,12 +145,8 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	}
 	kind, _ := kindOfExpression(name)
 	err := errUnsupported
-	switch {
-	case kind.decode != nil:
+	if kind.decode != nil {
 		err = kind.decode(d, a)
-	case kind.hasNoEffect:
-		d.addNoEffect(name, a, rules.NoEffect{Text: name})
-		err = nil
 	}
 	d.unhashedCount++
 	if err == nil {
@@ -209,6 +203,25 @@ func (d *ruleDecoder) decodeInner(attributes) error {
 // ipv4Protocol is the field that iptables-nft before 1.8.8 loads to match the transport protocol,
 // instead of meta l4proto.
 var ipv4Protocol = payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1}
+
+// decodeLog decodes a log statement, without its prefix and flags.
+func (d *ruleDecoder) decodeLog(a attributes) error {
+	const levelAudit = 8 // NFT_LOGLEVEL_AUDIT
+	action := xt.NoEffect("LOG")
+	if group, ok := networkNumber[uint16](a.Get(unix.NFTA_LOG_GROUP)); ok {
+		action = xt.LogToGroup(group)
+	} else if a.Number(unix.NFTA_LOG_LEVEL) == levelAudit {
+		action = xt.NoEffect("AUDIT")
+	}
+	d.addNoEffect("log", a, action)
+	return nil
+}
+
+// decodeLast decodes an expression that stores the time of the last packet, which no rule reads.
+func (d *ruleDecoder) decodeLast(a attributes) error {
+	d.addNoEffect("last", a, rules.NoEffect{Text: "last"})
+	return nil
+}
 
 // decodeExtensionTarget decodes an xtables target. iptables-nft uses targets if nf_tables has no
 // equivalent expression.

@@ -75,8 +75,8 @@ func (d *ruleDecoder) maskedMatches(
 	return nil, errUnsupported
 }
 
-// maskedPorts returns the ports whose bits under the mask equal the value. It returns false if there
-// are no such ports, or more than maxJoinedPorts ranges of them.
+// maskedPorts returns the ports whose bits under the mask equal the value. It returns false if
+// there are no such ports, or more than maxJoinedPorts ranges of them.
 func maskedPorts(valueKey, maskKey []byte) ([]rules.PortRange, bool) {
 	value, ok := networkNumber[uint16](valueKey)
 	mask, _ := networkNumber[uint16](maskKey)

@@ -204,8 +204,8 @@ func (d *ruleDecoder) addAction(action rules.Action) {
 	}
 }
 
-// addNoEffect adds an expression that has no effect on packets, such as log. In a foreign table, the
-// given action represents it. In Sluice's table, it is the change of a state that no condition
+// addNoEffect adds an expression that has no effect on packets, such as log. In a foreign table,
+// the given action represents it. In Sluice's table, it is the change of a state that no condition
 // reads, because the expression is a difference: for example, log can copy packets to a process.
 func (d *ruleDecoder) addNoEffect(text string, a attributes, action rules.NoEffect) {
 	if d.isSluice {

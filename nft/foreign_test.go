@@ -200,7 +200,7 @@ var foreignRules = []struct{ rule, want string }{
 	{"quota name mega accept", "unknown(quota name mega) accept"},
 	{"quota over 10 mbytes drop", "unknown(quota over 10485760 bytes) drop"},
 	{`log prefix "x" accept`, "log accept"},
-	{"counter log group 3 accept", "counter log accept"},
+	{"counter log group 3 accept", "counter log group 3 accept"},
 	{"limit rate 5/second accept", "unknown(limit rate 5/second burst 5 packets) accept"},
 	{"fib daddr type local accept", ""},
 	{"socket transparent 1 accept", "socket transparent 1 (nft) accept"},

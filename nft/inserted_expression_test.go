@@ -40,7 +40,7 @@ func TestExpressionsWithoutEffectInSluicesTable(t *testing.T) {
 		}, "| (counter name n) accept", `| counter name "n" accept`},
 		{func(e *encoder) {
 			e.writeExpression("target", func() { e.addText(unix.NFTA_TARGET_NAME, "NFLOG") })
-		}, "| (-j NFLOG) accept", "| log accept"},
+		}, "| (-j NFLOG) accept", "| unknown(-j NFLOG) accept"},
 	} {
 		for _, table := range []string{rules.TableName, "foreign"} {
 			want := row.want

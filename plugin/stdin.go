@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxStdin is the maximum length of the input in bytes. A runtime usually writes a few kB. The pod's
-// annotations, which Kubernetes limits to 256 KiB, have at most 1.5 MiB in JSON, because a runtime
-// may escape a byte as six. The rest is enough for the configuration and for the result of the
-// previous plugin, also with thousands of routes.
+// maxStdin is the maximum length of the input in bytes. A runtime usually writes a few kB. The
+// pod's annotations, which Kubernetes limits to 256 KiB, have at most 1.5 MiB in JSON, because a
+// runtime may escape a byte as six. The rest is enough for the configuration and for the result of
+// the previous plugin, also with thousands of routes.
 const maxStdin = 4 << 20
 
 // stdinTimeout is the time for which a DEL that package skel rejected waits for the end of standard

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -127,6 +128,11 @@ func AffectsPackets(a Action) bool {
 		return false
 	}
 	return true
+}
+
+// Effective returns the actions that may affect packets.
+func Effective(actions []Action) []Action {
+	return slices.DeleteFunc(slices.Clone(actions), func(a Action) bool { return !AffectsPackets(a) })
 }
 
 func (Verdict) action()     {}

@@ -23,9 +23,9 @@ func Printable(text string) string {
 	}, text)
 }
 
-// PrintableJSON returns the JSON text with all characters that are not printable as \uXXXX. The
-// result has the same meaning. [encoding/json] escapes only the characters below U+0020, U+2028 and
-// U+2029.
+// PrintableJSON returns the JSON text with an escape sequence in place of each character that is
+// not printable. The result has the same meaning. [encoding/json] escapes only the characters below
+// U+0020, U+2028 and U+2029.
 func PrintableJSON(text []byte) []byte {
 	var b bytes.Buffer
 	for _, c := range string(text) {

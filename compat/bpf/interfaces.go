@@ -62,9 +62,9 @@ func (l *Listing) addInterfaces() {
 	}
 }
 
-// addTCFilters adds the eBPF programs among the interface's tc filters, and the filters that are not
-// eBPF programs. Filters are attached to the qdiscs clsact and ingress, or to a qdisc with classes,
-// which sees outgoing packets.
+// addTCFilters adds the eBPF programs among the interface's tc filters, and the filters that are
+// not eBPF programs. Filters are attached to the qdiscs clsact and ingress, or to a qdisc with
+// classes, which sees outgoing packets.
 func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string) {
 	qdiscs, err := dump.Retry(maxDumps, func() ([]netlink.Qdisc, error) { return h.QdiscList(i) })
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// checkIPsec reports the IPsec policies that drop packets of captured connections. A policy for some
-// peers whose packets must have IPsec works as intended, and is not reported.
+// checkIPsec reports the IPsec policies that drop packets of captured connections. A policy for
+// some peers whose packets must have IPsec works as intended, and is not reported.
 func (d *diagnosis) checkIPsec() {
 	if d.IPsecErr != nil {
 		if !nft.IsNotPermitted(d.IPsecErr) { // checkPermission reports it

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// redirectedPod returns the network of a pod with a proxy, an application and the rules of the mode.
+// redirectedPod returns the network of a pod with a proxy, an application and the rules of the
+// mode.
 func redirectedPod(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Ruleset) {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -66,9 +67,9 @@ func warnings(findings []Finding) string {
 	return strings.Join(found, "\n")
 }
 
-// TestBrokenConnectionsAreExplained breaks connections of a redirected pod with routes, policy rules,
-// interfaces and sysctls. A call that was answered gets no answer from another server any more, and
-// the diagnosis names the cause.
+// TestBrokenConnectionsAreExplained breaks connections of a redirected pod with routes, policy
+// rules, interfaces and sysctls. A call that was answered gets no answer from another server any
+// more, and the diagnosis names the cause.
 func TestBrokenConnectionsAreExplained(t *testing.T) {
 	const redirect, tproxy = rules.ModeRedirect, rules.ModeTProxy
 	outbound := testbed.Call{Owner: testbed.ApplicationOwner, Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")}
@@ -216,8 +217,8 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 	}
 }
 
-// TestHarmlessRoutesAreNotReported adds routes, policy rules and sysctls that do not affect captured
-// connections, among them those of Tailscale, wg-quick and a second interface.
+// TestHarmlessRoutesAreNotReported adds routes, policy rules and sysctls that do not affect
+// captured connections, among them those of Tailscale, wg-quick and a second interface.
 func TestHarmlessRoutesAreNotReported(t *testing.T) {
 	const second = "ip link add net1 type veth peer name net2; ip addr add 10.60.0.1/24 dev net1; " +
 		"ip -6 addr add fd00:60::1/64 dev net1 nodad; ip link set net1 up; ip link set net2 up; "

@@ -14,8 +14,8 @@ import (
 )
 
 // TestInboundConnectionsOverABridge makes the pod's interface a port of a bridge, and moves the
-// pod's IPv4 address to the bridge. It checks which listener answers a connection from another host,
-// and the verdict of Inspect.
+// pod's IPv4 address to the bridge. It checks which listener answers a connection from another
+// host, and the verdict of Inspect.
 func TestInboundConnectionsOverABridge(t *testing.T) {
 	netnstest.RequireBridgeNetfilter(t)
 	const disableBridgeNetfilter = `

@@ -118,9 +118,9 @@ func TestRoutesOfSomePackets(t *testing.T) {
 	}
 }
 
-// TestRouteWithThePassthroughSource adds routes that give the proxy's connections to its own pod the
-// source address of the inbound proxy's connections to the application. The connections then reach
-// the application without the inbound proxy. No foreign rule of netfilter is necessary.
+// TestRouteWithThePassthroughSource adds routes that give the proxy's connections to its own pod
+// the source address of the inbound proxy's connections to the application. The connections then
+// reach the application without the inbound proxy. No foreign rule of netfilter is necessary.
 func TestRouteWithThePassthroughSource(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, row := range []struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
@@ -77,6 +78,9 @@ func (p *rulePrinter) addAction(action rules.Action) error {
 		}
 		if a == xt.NoEffect("TRACE") {
 			return p.addTarget(a, "raw", "TRACE")
+		}
+		if group, ok := strings.CutPrefix(a.Text, "log group "); ok {
+			return p.addTarget(a, "", "NFLOG", "--nflog-group", group)
 		}
 	}
 	return fmt.Errorf("%s: iptables has no such target", action)

@@ -398,9 +398,9 @@ var ruleCases = []ruleCase{
 		"counter unknown(dnat to 10.0.0.1 random)",
 	},
 	{"nat", "-j MASQUERADE", "counter unknown(masquerade)"},
-	{"filter", "-j NFLOG --nflog-group 5", "counter log"},
+	{"filter", "-j NFLOG --nflog-group 5", "counter log group 5"},
 	{"filter", `-j LOG --log-prefix "a b"`, "counter log"},
-	{"filter", "-j NFLOG --nflog-prefix -j", "counter log"},
+	{"filter", "-j NFLOG --nflog-prefix -j", "counter log group 0"},
 	{
 		"filter", "-m recent --set --name -6 --mask 255.255.255.255 --rsource -j DROP",
 		"unknown(-m recent --set --name -6 --mask 255.255.255.255 --rsource) counter drop",

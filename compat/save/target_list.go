@@ -39,7 +39,7 @@ var targetList = [...]extension{
 	{name: "LOG", target: (*moduleReader).targetWithoutEffect, options: `
 		--log-level= --log-prefix= --log-tcp-sequence --log-tcp-options --log-ip-options
 		--log-uid --log-macdecode`},
-	{name: "NFLOG", target: (*moduleReader).targetWithoutEffect, options: `
+	{name: "NFLOG", target: (*moduleReader).targetNFLOG, options: `
 		--nflog-group= --nflog-range= --nflog-size= --nflog-threshold= --nflog-prefix=`},
 	{name: "ULOG", target: (*moduleReader).targetWithoutEffect, options: `
 		--ulog-nlgroup= --ulog-cprange= --ulog-qthreshold= --ulog-prefix=`},
@@ -81,6 +81,12 @@ var targetList = [...]extension{
 
 // targetWithoutEffect parses a target that does not affect packets, such as LOG.
 func (r *moduleReader) targetWithoutEffect() rules.Action { return xt.NoEffect(r.name) }
+
+// targetNFLOG parses the target NFLOG.
+func (r *moduleReader) targetNFLOG() rules.Action {
+	group, _ := r.numberOption("--nflog-group", 16) // the default is 0
+	return xt.LogToGroup(uint16(group))
+}
 
 func targetAccept(*moduleReader) rules.Action  { return rules.Accept }
 func targetDrop(*moduleReader) rules.Action    { return rules.Drop }

@@ -73,9 +73,9 @@ func (n *Node) lockRules(ctx context.Context, isADD bool) (unlock func(), err er
 }
 
 // install installs the rules in the pod and reads them back. If this fails and the pod had no rules
-// before, install removes the new rules. If rulesExpected is set, or the node has installed rules with
-// the same parameters, the pod should have the rules already. In this case install writes only if
-// the rules differ, and stores the differences for the audit.
+// before, install removes the new rules. If rulesExpected is set, or the node has installed rules
+// with the same parameters, the pod should have the rules already. In this case install writes only
+// if the rules differ, and stores the differences for the audit.
 func (n *Node) install(
 	ctx context.Context, p *pod, a rules.Ambient, isADD, rulesExpected bool,
 ) (applied compat.Result, err error) {

@@ -212,8 +212,9 @@ func TestDeletedPodIsRemovedOnceZtunnelReplies(t *testing.T) {
 	rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
 }
 
-// TestDeletedPodsWithOneName checks that one reconciliation makes all deleted pods with a name leave
-// ambient mode, although one of them is busy and another one cannot leave, and that it logs why.
+// TestDeletedPodsWithOneName checks that one reconciliation makes all deleted pods with a name
+// leave ambient mode, although one of them is busy and another one cannot leave, and that it logs
+// why.
 func TestDeletedPodsWithOneName(t *testing.T) {
 	log, lines := observer.New(zap.WarnLevel)
 	env := newTestEnv(t)

@@ -156,8 +156,8 @@ func Drops(ns *netns.NS, example Query, device func(index int) string) ([]Drop, 
 }
 
 // mayDrop reports whether the route drops packets that it matches, or makes the kernel continue
-// with the next policy rule. The kernel also drops packets from a loopback address of IPv4 that a route
-// sends by another interface than the loopback interface.
+// with the next policy rule. The kernel also drops packets from a loopback address of IPv4 that a
+// route sends by another interface than the loopback interface.
 func (r *foundRoute) mayDrop() bool {
 	switch r.kind {
 	case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:

@@ -8,7 +8,6 @@ package xfrm
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -89,8 +89,7 @@ func readDrops() ([]Drop, error) {
 	return append(drops, blocked...), err
 }
 
-// A template is an encapsulation that a policy requires. Its layout in messages is the struct
-// xfrm_user_tmpl (linux/xfrm.h).
+// A template is an encapsulation that a policy requires.
 type template struct {
 	destination netip.Addr
 	spi, reqID  uint32
@@ -176,87 +175,62 @@ const (
 	actionAllow      = 0
 )
 
-// The offsets and sizes of structs of linux/xfrm.h.
-const (
-	sizeofSelector     = 56
-	sizeofTemplate     = 64
-	sizeofPolicy       = 168 // struct xfrm_userpolicy_info
-	offsetOfPriority   = 152
-	offsetOfDirection  = 160
-	sizeofState        = 224 // struct xfrm_usersa_info
-	offsetOfStateReqID = 208
-)
-
-var native = binary.NativeEndian
-
 // decodePolicy decodes the body of a message about a policy.
 func decodePolicy(body []byte) (p policy, err error) {
-	if len(body) < sizeofPolicy {
+	if len(body) < nl.SizeofXfrmUserpolicyInfo {
 		return p, nlmsg.ErrMalformed
 	}
-	// struct xfrm_selector: daddr, saddr, dport, dport_mask, sport, sport_mask, family,
-	// prefixlen_d, prefixlen_s, proto, ifindex, user
-	number := native.Uint16(body[40:])
-	p.family = rules.IPv4
-	if number == unix.AF_INET6 {
-		p.family = rules.IPv6
-	}
-	p.destination = netip.PrefixFrom(addressOf(p.family, body), int(body[42]))
-	p.source = netip.PrefixFrom(addressOf(p.family, body[16:]), int(body[43]))
-	p.protocol = rules.Protocol(body[44])
-	p.isGeneral = native.Uint64(body[32:]) == 0 && native.Uint32(body[48:]) == 0
-	p.priority = native.Uint32(body[offsetOfPriority:])
-	p.direction, p.action = body[offsetOfDirection], body[offsetOfDirection+1]
-	p.isIgnored = p.direction > directionForward || number != unix.AF_INET && number != unix.AF_INET6
-	a := nlmsg.Attributes(body[sizeofPolicy:])
+	m := nl.DeserializeXfrmUserpolicyInfo(body)
+	p.family = route.FamilyOf(int(m.Sel.Family))
+	p.destination = netip.PrefixFrom(addressOf(p.family, m.Sel.Daddr), int(m.Sel.PrefixlenD))
+	p.source = netip.PrefixFrom(addressOf(p.family, m.Sel.Saddr), int(m.Sel.PrefixlenS))
+	p.protocol = rules.Protocol(m.Sel.Proto)
+	p.isGeneral = m.Sel.DportMask == 0 && m.Sel.SportMask == 0 && m.Sel.Ifindex == 0
+	p.priority, p.direction, p.action = m.Priority, m.Dir, m.Action
+	p.isIgnored = p.direction > directionForward || p.family == rules.Inet
+	a := nlmsg.Attributes(body[nl.SizeofXfrmUserpolicyInfo:])
 	if id, ok := a.HostNumber(nl.XFRMA_IF_ID); ok && id != 0 {
 		p.isIgnored = true
 	}
-	if mark := a.Get(nl.XFRMA_MARK); len(mark) == 8 && native.Uint32(mark)&native.Uint32(mark[4:]) != 0 {
-		p.isIgnored = true
+	if b := a.Get(nl.XFRMA_MARK); len(b) == nl.SizeofXfrmMark {
+		mark := nl.DeserializeXfrmMark(b)
+		p.isIgnored = p.isIgnored || mark.Value&mark.Mask != 0
 	}
-	for t := range slices.Chunk(a.Get(nl.XFRMA_TMPL), sizeofTemplate) {
-		if len(t) < sizeofTemplate {
+	for b := range slices.Chunk(a.Get(nl.XFRMA_TMPL), nl.SizeofXfrmUserTmpl) {
+		if len(b) < nl.SizeofXfrmUserTmpl {
 			return p, nlmsg.ErrMalformed
 		}
-		family := rules.IPv4
-		if native.Uint16(t[24:]) == unix.AF_INET6 {
-			family = rules.IPv6
-		}
+		t := nl.DeserializeXfrmUserTmpl(b)
 		p.templates = append(p.templates, template{
-			destination: addressOf(family, t), spi: native.Uint32(t[16:]), protocol: t[20],
-			reqID: native.Uint32(t[44:]), mode: t[48], isOptional: t[50] != 0,
+			destination: addressOf(route.FamilyOf(int(t.Family)), t.XfrmId.Daddr), spi: t.XfrmId.Spi,
+			protocol: t.XfrmId.Proto, reqID: t.Reqid, mode: t.Mode, isOptional: t.Optional != 0,
 		})
 	}
 	return p, nil
 }
 
-// decodeState decodes the body of a message about a state: a selector, a struct xfrm_id (daddr, spi,
-// proto), and other fields.
+// decodeState decodes the body of a message about a state.
 func decodeState(body []byte) (state, error) {
-	if len(body) < sizeofState {
+	if len(body) < nl.SizeofXfrmUsersaInfo {
 		return state{}, nlmsg.ErrMalformed
 	}
-	family := rules.IPv4
-	if native.Uint16(body[offsetOfStateReqID+4:]) == unix.AF_INET6 {
-		family = rules.IPv6
-	}
-	id := body[sizeofSelector:]
+	m := nl.DeserializeXfrmUsersaInfo(body)
 	return state{
-		destination: addressOf(family, id), spi: native.Uint32(id[16:]), protocol: id[20],
-		reqID: native.Uint32(body[offsetOfStateReqID:]), mode: body[offsetOfStateReqID+6],
+		destination: addressOf(route.FamilyOf(int(m.Family)), m.Id.Daddr), spi: m.Id.Spi,
+		protocol: m.Id.Proto, reqID: m.Reqid, mode: m.Mode,
 	}, nil
 }
 
-// addressOf returns the address at the beginning of an xfrm_address_t.
-func addressOf(family rules.Family, b []byte) netip.Addr {
+// addressOf returns the address. An IPv4 address has the first four bytes.
+func addressOf(family rules.Family, a nl.XfrmAddress) netip.Addr {
 	if family == rules.IPv6 {
-		return netip.AddrFrom16([16]byte(b))
+		return netip.AddrFrom16(a)
 	}
-	return netip.AddrFrom4([4]byte(b))
+	return netip.AddrFrom4([4]byte(a[:4]))
 }
 
-// list returns the objects of a dump. A change during the dump is ignored: the next reading sees it.
+// list returns the objects of a dump. A change during the dump is ignored: the next reading sees
+// it.
 func list[T any](request, answer int, decode func(body []byte) (T, error)) (objects []T, err error) {
 	for m, err := range nlmsg.Dump(unix.NETLINK_XFRM, nlmsg.NewRequest(uint16(request), unix.NLM_F_DUMP)) {
 		if err != nil {
@@ -277,8 +251,8 @@ func list[T any](request, answer int, decode func(body []byte) (T, error)) (obje
 	return objects, nil
 }
 
-// getDefault is the type of messages about the default policies (XFRM_MSG_GETDEFAULT), and blocks the
-// number of a default policy that blocks packets (XFRM_USERPOLICY_BLOCK).
+// getDefault is the type of messages about the default policies (XFRM_MSG_GETDEFAULT), and blocks
+// the number of a default policy that blocks packets (XFRM_USERPOLICY_BLOCK).
 const (
 	getDefault = 0x28
 	blocks     = 1
@@ -296,10 +270,10 @@ func defaultDrops() ([]Drop, error) {
 			}
 			for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 				all := netip.PrefixFrom(rules.ByFamily(family, netip.IPv4Unspecified(), netip.IPv6Unspecified()), 0)
-				for i, direction := range map[int]string{0: "in", 2: "out"} {
-					if m.Body[i] == blocks {
+				for i, direction := range []string{"in", "fwd", "out"} {
+					if m.Body[i] == blocks && direction != "fwd" {
 						drops = append(drops, Drop{
-							Family: family, IsInbound: i == 0, Source: all, Destination: all,
+							Family: family, IsInbound: direction == "in", Source: all, Destination: all,
 							Reason: "no other policy allows them",
 							Text:   fmt.Sprintf("ip xfrm policy default %s block", direction),
 						})

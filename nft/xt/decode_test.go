@@ -796,7 +796,7 @@ func TestDecodeTarget(t *testing.T) {
 		{"a truncated CT", rules.IPv4, "CT", 2, zone(0, 1, 64), nil},
 
 		{"LOG", rules.IPv4, "LOG", 0, zeros(32), rules.NoEffect{Text: "log"}},
-		{"NFLOG", rules.IPv4, "NFLOG", 0, zeros(80), rules.NoEffect{Text: "log"}},
+		{"NFLOG", rules.IPv4, "NFLOG", 0, zeros(80), rules.NoEffect{Text: "log group 0"}},
 		{"TRACE", rules.IPv4, "TRACE", 0, nil, rules.NoEffect{Text: "meta nftrace set 1"}},
 		{"AUDIT", rules.IPv4, "AUDIT", 0, zeros(8), rules.NoEffect{Text: "log level audit"}},
 		{

@@ -139,8 +139,14 @@ func decodeTarget(family rules.Family, x Extension) rules.Action {
 		u := unknownTarget(x, rules.Writes)
 		u.State = StateOfRates
 		return u
+	case key{"NFLOG", 0}:
+		const groupOffset = 4 // in struct xt_nflog_info
+		if len(x.Data) >= groupOffset+2 {
+			return LogToGroup(native.Uint16(x.Data[groupOffset:]))
+		}
+		return NoEffect(x.Name)
 	case key{"AUDIT", 0}, key{"IDLETIMER", 0}, key{"IDLETIMER", 1}, key{"LED", 0}, key{"LOG", 0},
-		key{"NFLOG", 0}, key{"TRACE", 0}, key{"ULOG", 0}:
+		key{"TRACE", 0}, key{"ULOG", 0}:
 		return NoEffect(x.Name)
 	}
 	return nil
@@ -150,13 +156,18 @@ func decodeTarget(family rules.Family, x Extension) rules.Action {
 // (XT_CONTINUE), such as LOG. name is the name of the target.
 func NoEffect(name string) rules.NoEffect {
 	text, ok := map[string]string{
-		"LOG": "log", "NFLOG": "log", "ULOG": "log", "AUDIT": "log level audit",
-		"TRACE": "meta nftrace set 1",
+		"LOG": "log", "AUDIT": "log level audit", "TRACE": "meta nftrace set 1",
 	}[name]
 	if !ok {
 		text = "unknown(-j " + name + ")"
 	}
 	return rules.NoEffect{Text: text}
+}
+
+// LogToGroup returns the action of the target NFLOG, which sends packets to the listeners of a
+// group.
+func LogToGroup(group uint16) rules.NoEffect {
+	return rules.NoEffect{Text: fmt.Sprintf("log group %d", group)}
 }
 
 // EncodeMatches encodes matches of a rule in their order. Each match must need an extension: the

@@ -36,9 +36,8 @@ func mayDivertLater(desired, live *rules.Ruleset) bool {
 	// text returns the text of the rule without actions that have no effect on packets. Whether a
 	// rule has a counter depends on the backend.
 	text := func(r *rules.Rule) string {
-		uncounted := rules.Rule{Matches: r.Matches, Actions: slices.DeleteFunc(
-			slices.Clone(r.Actions), func(a rules.Action) bool { return !rules.AffectsPackets(a) })}
-		return uncounted.String()
+		effective := rules.Rule{Matches: r.Matches, Actions: rules.Effective(r.Actions)}
+		return effective.String()
 	}
 	own := map[string]bool{}
 	for r := range evaluatedRules(desired, bothFamilies) {

@@ -53,7 +53,8 @@ func ranges(texts ...string) []netipx.IPRange {
 // A dice returns a random number from 0 to n-1.
 type dice func(label string, n int) int
 
-// shrinkable returns a dice that prefers small numbers; rapid can shrink the inputs of a failed test.
+// shrinkable returns a dice that prefers small numbers; rapid can shrink the inputs of a failed
+// test.
 func shrinkable(t *rapid.T) dice {
 	return func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(t, label) }
 }

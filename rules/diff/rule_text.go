@@ -57,12 +57,8 @@ func (w *ruleWriter) writeRule(t *rules.Table, r *rules.Rule) {
 	for _, m := range r.Matches {
 		w.writeMatch(m)
 	}
-	for i, a := range r.Actions {
+	for _, a := range rules.Effective(r.Actions) {
 		switch a := a.(type) {
-		case rules.NoEffect: // the same as a counter
-			if i == 0 || rules.AffectsPackets(r.Actions[i-1]) {
-				fmt.Fprintf(&w.text, " %T %q", rules.Count{}, rules.Count{})
-			}
 		case rules.Require:
 			w.text.WriteString(" required")
 			w.writeMatch(a.Match)

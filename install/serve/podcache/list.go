@@ -11,10 +11,9 @@ import (
 )
 
 // maxListed is the maximum number of objects in a list, and of the objects that a watch reports. It
-// limits the memory for small objects, of which responses could contain millions. Kubernetes supports 10,000 namespaces and 110 pods per
-// node, and by default keeps 12,500 pods that have ended.
-//
-// It is a variable for tests.
+// limits the memory for small objects, of which responses could contain millions. Kubernetes
+// supports 10,000 namespaces and 110 pods per node, and by default keeps 12,500 pods that have
+// ended. It is a variable for tests.
 var maxListed = 50_000
 
 // maxListedBytes is the maximum size in bytes of an object in a list, which client-go also has for

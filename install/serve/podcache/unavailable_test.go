@@ -407,9 +407,9 @@ func TestNodeNameIsNeeded(t *testing.T) {
 	}
 }
 
-// TestTooManyPodsAreRefused checks that too many pods are refused however the API server sends them:
-// in the list of a watch, in the pages of a list without a watch, which follows, or one by one. The
-// last state stays in the cache. When there are fewer pods, they are cached.
+// TestTooManyPodsAreRefused checks that too many pods are refused however the API server sends
+// them: in the list of a watch, in the pages of a list without a watch, which follows, or one by
+// one. The last state stays in the cache. When there are fewer pods, they are cached.
 func TestTooManyPodsAreRefused(t *testing.T) {
 	const limit = 1200
 	podcache.SetMaxListed(t, limit)

@@ -15,33 +15,29 @@ import (
 func defaultBudget() diff.Budget       { return withinMemoryLimit(diff.DefaultBudget) }
 func defaultDoctorBudget() diff.Budget { return withinMemoryLimit(diff.AgentRetryBudget) }
 
-// withinMemoryLimit returns the budget with at most half of the memory limit of the process, in
-// whole megabytes. The memory limit (GOMEMLIMIT) of a command in the container of a node agent is
-// the limit of the container, in which the agent needs memory too.
+// withinMemoryLimit returns the budget with at most half of the memory limit of the process.
 func withinMemoryLimit(b diff.Budget) diff.Budget {
-	const unchanged = -1
-	megabytes := max(1, debug.SetMemoryLimit(unchanged)/2>>20)
-	b.Memory = min(b.Memory, megabytes<<20)
+	b.Memory = min(b.Memory, shareOfMemoryLimit(2))
 	return b
+}
+
+// shareOfMemoryLimit returns the memory limit of the process divided by a number, in bytes, as a
+// whole number of MiB above 0. The memory limit (GOMEMLIMIT) of a command in the container of a
+// node agent is the limit of the container, in which the agent needs memory too.
+func shareOfMemoryLimit(divisor int64) int64 {
+	const unchanged = -1
+	return max(1, debug.SetMemoryLimit(unchanged)/divisor>>20) << 20
 }
 
 // maxInput returns the maximum size of a text of rules in bytes: 64 MiB, which is more than
 // iptables or nft print for 100,000 rules, but at most 1/32 of the memory limit of the process,
 // because the rules of a text need more memory than the text.
-func maxInput() int64 {
-	const unchanged = -1
-	megabytes := max(1, debug.SetMemoryLimit(unchanged)/32>>20)
-	return min(64, megabytes) << 20
-}
+func maxInput() int64 { return min(64<<20, shareOfMemoryLimit(32)) }
 
 // maxLiveRules returns the maximum size of live nftables rules in bytes: 64 MiB, which is about
-// 150,000 rules, but at most 1/16 of the memory limit of the process, because a command may have
-// two readings in memory, each of up to three times the size, and as much garbage.
-func maxLiveRules() int64 {
-	const unchanged = -1
-	megabytes := max(1, debug.SetMemoryLimit(unchanged)/16>>20)
-	return min(64, megabytes) << 20
-}
+// 100,000 rules, but at most 1/16 of the memory limit of the process, because a command may have
+// two readings in memory, each larger than the rules.
+func maxLiveRules() int64 { return min(64<<20, shareOfMemoryLimit(16)) }
 
 // budgetTable lists the parameters that limit the work of check, diff and explain, and of doctor.
 func budgetTable() []parameter {

@@ -80,7 +80,8 @@ func (s *system) diagnose(ns *netns.NS, p *parameters) (doctor.Facts, []doctor.F
 	}
 	facts := doctor.Gather(ns, rs, p.doctorBudget)
 	facts.Backend = p.backendName()
-	facts.IPv6Bypass, facts.IPv6Unknown = p.uncapturedIPv6().bypass, p.uncapturedIPv6().unknown
+	ipv6 := p.uncapturedIPv6()
+	facts.IPv6Bypass, facts.IPv6Unknown = ipv6.bypass, ipv6.unknown
 	if p.AmbientMode {
 		return facts, doctor.DiagnoseAmbient(facts, p.AmbientRedirect()), nil
 	}

@@ -153,8 +153,8 @@ func (s *system) traceContext(p *parameters) (context.Context, context.CancelFun
 	}
 }
 
-// endSignals returns the signals that end a command like Ctrl-C. The hang-up of the terminal is one of
-// them, unless the command was started with nohup.
+// endSignals returns the signals that end a command like Ctrl-C. The hang-up of the terminal is one
+// of them, unless the command was started with nohup.
 func endSignals() []os.Signal {
 	signals := []os.Signal{unix.SIGINT, unix.SIGTERM}
 	if !signal.Ignored(unix.SIGHUP) {

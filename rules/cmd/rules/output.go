@@ -36,8 +36,8 @@ func (s *system) print(lines string, d document) error {
 	return systemError(err)
 }
 
-// colorMark precedes the color codes of this command in a text for [system.printText]. It is random,
-// so that no name in the text can contain it.
+// colorMark precedes the color codes of this command in a text for [system.printText]. It is
+// random, so that no name in the text can contain it.
 var colorMark = sync.OnceValue(rand.Text)
 
 // paint returns the text in the color, for [system.printText].
@@ -54,8 +54,8 @@ var special = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // printText writes lines of text to stdout. It makes them printable except for the colors of
-// [system.paint], because a text may contain a name that a program in the namespace or the author of
-// a file has chosen. A newline in a name must have been replaced before: see [rules.Printable].
+// [system.paint], because a text may contain a name that a program in the namespace or the author
+// of a file has chosen. A newline in a name must have been replaced before: see [rules.Printable].
 func (s *system) printText(lines string) error {
 	lines = special().ReplaceAllStringFunc(lines, func(found string) string {
 		if code, isOwn := strings.CutPrefix(found, colorMark()); isOwn {

@@ -89,8 +89,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestPrintedTextIsPrintable checks that text has color codes only from the command, and only if the
-// output has colors, and has no other control characters.
+// TestPrintedTextIsPrintable checks that text has color codes only from the command, and only if
+// the output has colors, and has no other control characters.
 func TestPrintedTextIsPrintable(t *testing.T) {
 	const name = "\x1b[8mé\x1b[0m\t\x1b[2J\u202e\xff"
 	const printed = "\ufffd[8mé\ufffd[0m\t\ufffd[2J\ufffd\ufffd"
