@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -31,41 +29,17 @@ type cgroup struct {
 	rules.MatchCgroup
 }
 
-// newCgroups creates cgroups in a parent cgroup of this test, and removes them when the test ends.
+// newCgroups creates cgroups in a parent cgroup of this test.
 func newCgroups(t testing.TB, names ...string) []cgroup {
 	t.Helper()
-	netnstest.RequireRoot(t)
-	root := ""
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); strings.Contains(line, " - cgroup2 ") && fields[3] == "/" {
-			root = fields[4]
-		}
-	}
-	if root == "" {
-		t.Skip("the root of the cgroup2 hierarchy is not mounted")
-	}
 	parent := fmt.Sprintf("sluice-test-%d", os.Getpid())
+	netnstest.NewCgroup(t, parent)
 	var made []cgroup
-	for _, name := range append([]string{""}, names...) {
-		path := filepath.Join(parent, name)
-		dir := filepath.Join(root, path)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Skipf("cannot create a cgroup: %v", err)
-		}
-		t.Cleanup(func() { _ = os.Remove(dir) }) // fails if the cgroup still has a process
-		var s unix.Stat_t
-		if err := unix.Stat(dir, &s); err != nil {
-			t.Fatal(err)
-		}
-		m := rules.CgroupOf(path)
-		m.ID = s.Ino
+	for _, name := range names {
+		dir, m := netnstest.NewCgroup(t, filepath.Join(parent, name))
 		made = append(made, cgroup{dir, m})
 	}
-	return made[1:]
+	return made
 }
 
 // dial is the role of a process that connects to the address on stdin and prints the answer.

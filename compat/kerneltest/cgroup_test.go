@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,35 +18,6 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
-
-// newCgroup creates a cgroup of version 2, and returns its directory and its match.
-func newCgroup(t *testing.T) (dir string, m rules.MatchCgroup) {
-	t.Helper()
-	controllers, err := filepath.Glob("/sys/fs/cgroup/unified/cgroup.controllers")
-	if err == nil && len(controllers) == 0 {
-		controllers, err = filepath.Glob("/sys/fs/cgroup/cgroup.controllers")
-	}
-	if err != nil || len(controllers) == 0 {
-		t.Skip("no hierarchy of cgroups of version 2")
-	}
-	name := fmt.Sprintf("sluice-test-%d-receiver", os.Getpid())
-	dir = filepath.Join(filepath.Dir(controllers[0]), name)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.Remove(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	var stat syscall.Stat_t
-	if err := syscall.Stat(dir, &stat); err != nil {
-		t.Fatal(err)
-	}
-	m = rules.CgroupOf(name)
-	m.ID = stat.Ino
-	return dir, m
-}
 
 // inCgroup calls fn in the namespace while this process is in the cgroup, so that the sockets that
 // fn creates belong to the cgroup.
@@ -83,7 +53,7 @@ func inCgroup(t *testing.T, dir string, ns *netns.NS, fn func() error) {
 // sending socket is in it. It verifies that the model predicts the matched rules.
 func TestCgroupOfTheReceiver(t *testing.T) {
 	netnstest.RequireRoot(t)
-	dir, cgroup := newCgroup(t)
+	dir, cgroup := netnstest.NewCgroup(t, fmt.Sprintf("sluice-test-%d-receiver", os.Getpid()))
 	const atOutput, atPrerouting = "output", "prerouting"
 	chain := func(h rules.Hook, name string) rules.Chain {
 		return rules.Chain{
@@ -173,7 +143,7 @@ func TestCgroupOfTheReceiver(t *testing.T) {
 // cgroup of the socket: the FIN that the kernel sends again after the first one was dropped.
 func TestClosedSocketHasCgroup(t *testing.T) {
 	netnstest.RequireRoot(t)
-	dir, cgroup := newCgroup(t)
+	dir, cgroup := netnstest.NewCgroup(t, fmt.Sprintf("sluice-test-%d-receiver", os.Getpid()))
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, fmt.Sprintf("*filter\n"+
 		"-A OUTPUT -p tcp --tcp-flags FIN FIN -m owner ! --socket-exists -m cgroup --path %s -j ACCEPT\n"+

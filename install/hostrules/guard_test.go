@@ -66,8 +66,8 @@ func newTestEnv(t testing.TB, backend compat.BackendName) *testEnv {
 	t.Helper()
 	netnstest.RequireRoot(t)
 	env := &testEnv{t: t, host: netnstest.New(t)}
-	_, id := newCgroup(t, fmt.Sprintf("sluice-test-%d-guard", os.Getpid()))
-	env.kubelet = kubeletIn(fmt.Sprintf("sluice-test-%d-guard", os.Getpid()), id)
+	_, cgroup := netnstest.NewCgroup(t, fmt.Sprintf("sluice-test-%d-guard", os.Getpid()))
+	env.kubelet = kubeletIn(cgroup)
 	var err error
 	if env.backend, err = compat.Choose(backend); err != nil {
 		t.Fatal(err)
@@ -95,10 +95,8 @@ func newTestEnv(t testing.TB, backend compat.BackendName) *testEnv {
 	return env
 }
 
-func kubeletIn(path string, id uint64) hostrules.Kubelet {
-	k := hostrules.Kubelet{PID: os.Getpid(), Cgroup: rules.CgroupOf(path)}
-	k.Cgroup.ID = id
-	return k
+func kubeletIn(cgroup rules.MatchCgroup) hostrules.Kubelet {
+	return hostrules.Kubelet{PID: os.Getpid(), Cgroup: cgroup}
 }
 
 func (env *testEnv) find() (hostrules.Kubelet, error) {
@@ -545,13 +543,13 @@ func TestRulesFollowARestartedKubelet(t *testing.T) {
 		t.Error("the rules have changed while the kubelet is missing")
 	}
 	path := fmt.Sprintf("sluice-test-%d-again", os.Getpid())
-	_, id := newCgroup(t, path)
+	_, cgroup := netnstest.NewCgroup(t, path)
 	env.mu.Lock()
-	env.kubelet, env.kubeletErr = kubeletIn(path, id), nil
+	env.kubelet, env.kubeletErr = kubeletIn(cgroup), nil
 	env.mu.Unlock()
 	rulestest.Eventually(t, "the rules have the kubelet's new cgroup", func() bool { return env.hasRules("10.0.0.1") })
 	rulestest.Eventually(t, "the kubelet's restart is reported", func() bool { return env.countReports(hostrules.KubeletChanged) == 1 })
-	if before.Cgroup.ID == id || env.countReports(hostrules.Repaired)+env.countReports(hostrules.KubeletMissing) > 0 {
+	if before.Cgroup.ID == cgroup.ID || env.countReports(hostrules.Repaired)+env.countReports(hostrules.KubeletMissing) > 0 {
 		t.Errorf("reports %v, want only the changed kubelet", env.reports)
 	}
 }

@@ -17,37 +17,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// cgroupRoot returns a mount point of the root of cgroup version 2.
-func cgroupRoot(t testing.TB) string {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); strings.Contains(line, " - cgroup2 ") && fields[3] == "/" {
-			return fields[4]
-		}
-	}
-	t.Skip("cgroup version 2 is not mounted")
-	return ""
-}
-
-// newCgroup creates a cgroup and returns its directory and its id.
-func newCgroup(t testing.TB, name string) (dir string, id uint64) {
-	t.Helper()
-	dir = filepath.Join(cgroupRoot(t), name)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Skipf("cannot create a cgroup: %v", err)
-	}
-	t.Cleanup(func() { _ = os.Remove(dir) })
-	var s unix.Stat_t
-	if err := unix.Stat(dir, &s); err != nil {
-		t.Fatal(err)
-	}
-	return dir, s.Ino
-}
-
 // start starts a process with a name, in a namespace and, unless dir is empty, in a cgroup. flags
 // are the clone flags of the process. stop ends the process.
 func start(t testing.TB, name string, ns *netns.NS, dir string, flags uintptr) (pid int, stop func()) {
@@ -103,18 +72,17 @@ func TestFindKubelet(t *testing.T) {
 		t.Errorf("found %v, want neither a kubelet in another namespace nor another program", k)
 	}
 	name := fmt.Sprintf("sluice-test-%d-kubelet", os.Getpid())
-	dir, id := newCgroup(t, name)
+	dir, cgroup := netnstest.NewCgroup(t, name)
 	pid, stop := start(t, "kubelet", host, dir, 0)
 	start(t, "kubelet", host, "", 0) // a younger kubelet
 	k, err := hostrules.FindKubelet("/proc", host.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k.PID != pid || k.UID != 0 || k.Cgroup.Path != name || k.Cgroup.ID != id || k.Cgroup.Level != 1 ||
-		!k.IsCurrent("/proc") {
-		t.Errorf("found %+v; want the running process %d in cgroup %s (%d)", k, pid, name, id)
+	if k.PID != pid || k.UID != 0 || k.Cgroup != cgroup || !k.IsCurrent("/proc") {
+		t.Errorf("found %+v; want the running process %d in cgroup %+v", k, pid, cgroup)
 	}
-	moved, movedID := newCgroup(t, name+"-moved")
+	moved, cgroup := netnstest.NewCgroup(t, name+"-moved")
 	if err := os.WriteFile(filepath.Join(moved, "cgroup.procs"), fmt.Append(nil, pid), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +90,8 @@ func TestFindKubelet(t *testing.T) {
 		t.Error("IsCurrent of a kubelet that was moved to another cgroup is true, want false")
 	}
 	if k, err = hostrules.FindKubelet("/proc", host.ID()); err != nil || k.PID != pid ||
-		k.Cgroup.ID != movedID || !k.IsCurrent("/proc") {
-		t.Errorf("after the move: found %+v, error %v; want process %d in cgroup %d", k, err, pid, movedID)
+		k.Cgroup.ID != cgroup.ID || !k.IsCurrent("/proc") {
+		t.Errorf("after the move: found %+v, error %v; want process %d in cgroup %d", k, err, pid, cgroup.ID)
 	}
 	stop()
 	if k.IsCurrent("/proc") {
@@ -185,7 +153,7 @@ func TestAKubeletThatCannotBeExaminedIsAnError(t *testing.T) {
 func TestProcessInAPodIsNotTheKubelet(t *testing.T) {
 	netnstest.RequireRoot(t)
 	host := netnstest.New(t)
-	dir, _ := newCgroup(t, fmt.Sprintf("sluice-test-%d-kubepods.slice", os.Getpid()))
+	dir, _ := netnstest.NewCgroup(t, fmt.Sprintf("sluice-test-%d-kubepods.slice", os.Getpid()))
 	start(t, "kubelet", host, dir, 0)
 	if k, err := hostrules.FindKubelet("/proc", host.ID()); err == nil {
 		t.Errorf("found %v, want no process of a pod", k)
@@ -198,7 +166,7 @@ func TestDoRunsInTheNodesNamespaces(t *testing.T) {
 	netnstest.RequireRoot(t)
 	host := netnstest.New(t)
 	name := fmt.Sprintf("sluice-test-%d-node", os.Getpid())
-	dir, _ := newCgroup(t, name)
+	dir, _ := netnstest.NewCgroup(t, name)
 	pid, _ := start(t, "init", host, dir, unix.CLONE_NEWCGROUP)
 	proc := t.TempDir()
 	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid), filepath.Join(proc, "1")); err != nil {
