@@ -483,49 +483,33 @@ func ExampleFields() {
 	}
 	_ = w.Flush()
 	// Output:
-	// cni_agent_run_dir              /var/run/sluice-cni                      directory of the
-	// plugin's files, shared with the node agent; agent/plugin.sock in it is the agent's socket
-	// kubernetes.kubeconfig          as kubeconfig                            the field kubeconfig
-	// of early versions of istio-cni kubeconfig
-	// cni_agent_run_dir/sluice-cni-kubeconfig  file with the address of the API server and the
-	// plugin's credentials kubernetes.exclude_namespaces  none
-	// the field exclude_namespaces of early versions of istio-cni exclude_namespaces
-	// none                                     namespaces whose pods are not redirected; the plugin
-	// does not read these pods enablement_selectors           none
-	// redirect only pods that match one of these selectors; if empty, all ambient_enabled
-	// false                                    let the node agent redirect the pods of ambient mode
-	// to ztunnel ambient_enablement_selectors   none                                     pods that
-	// match one of these selectors are in ambient mode; if missing, Istio's default: the label
-	// istio.io/dataplane-mode ambient_dns_capture            true
-	// capture the DNS queries of pods in ambient mode, unless their annotation says otherwise
-	// ambient_ipv6                   true                                     capture the IPv6
-	// traffic of pods in ambient mode host_probe_snat_ip             169.254.7.127
-	// IPv4 source address of probes; connections from it are not captured in ambient mode
-	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address
-	// of probes; connections from it are not captured in ambient mode pod_namespace
-	// none                                     namespace of the node agent; the pods of the agent
-	// are never redirected; if set, STATUS fails only for problems of the kernel, and logs problems
-	// that the agent repairs (configuration and credentials) agent_daemonset
-	// sluice-node                              name of the node agent's DaemonSet proxy_container
-	// istio-proxy                              name of the proxy's container validation_container
-	// istio-validation                         name of the init container whose arguments state the
-	// mesh's settings unreadable_pods                fail                                     what
-	// ADD does if the pod cannot be read: fail, or skip redirection api_budget
-	// 10s                                      time limit for all attempts to read a pod from the
-	// API server; a request to the node agent may take another second api_try_timeout
-	// 3s                                       time limit for one attempt, not more than the limit
-	// for all attempts backend                        auto
-	// backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the
-	// kernel supports strict_istio                   false                                    treat
-	// every packet as istio-init does: disables all deviations deviations_off                 none
-	// disable single deviations from Istio by id counters                       false
-	// give each rule a counter in nf_tables; the rules of iptables-legacy always have counters
-	// log_level                      info                                     the field
-	// plugin_log_level of early versions of istio-cni plugin_log_level               info
-	// minimum log level log_file                       cni_agent_run_dir/sluice-cni.log         log
-	// file; messages are also sent to standard error and to the node agent log_file_max_mb
-	// 10                                       size in MiB at which the log file is rotated
-	// log_file_backups               1                                        number of rotated log
-	// files to keep; if 0, all log_file_max_days              2
-	// days for which rotated log files are kept; if 0, forever
+	// cni_agent_run_dir              /var/run/sluice-cni                      directory of the plugin's files, shared with the node agent; agent/plugin.sock in it is the agent's socket
+	// kubernetes.kubeconfig          as kubeconfig                            the field kubeconfig of early versions of istio-cni
+	// kubeconfig                     cni_agent_run_dir/sluice-cni-kubeconfig  file with the address of the API server and the plugin's credentials
+	// kubernetes.exclude_namespaces  none                                     the field exclude_namespaces of early versions of istio-cni
+	// exclude_namespaces             none                                     namespaces whose pods are not redirected; the plugin does not read these pods
+	// enablement_selectors           none                                     redirect only pods that match one of these selectors; if empty, all
+	// ambient_enabled                false                                    let the node agent redirect the pods of ambient mode to ztunnel
+	// ambient_enablement_selectors   none                                     pods that match one of these selectors are in ambient mode; if missing, Istio's default: the label istio.io/dataplane-mode
+	// ambient_dns_capture            true                                     capture the DNS queries of pods in ambient mode, unless their annotation says otherwise
+	// ambient_ipv6                   true                                     capture the IPv6 traffic of pods in ambient mode
+	// host_probe_snat_ip             169.254.7.127                            IPv4 source address of probes; connections from it are not captured in ambient mode
+	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address of probes; connections from it are not captured in ambient mode
+	// pod_namespace                  none                                     namespace of the node agent; the pods of the agent are never redirected; if set, STATUS fails only for problems of the kernel, and logs problems that the agent repairs (configuration and credentials)
+	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
+	// proxy_container                istio-proxy                              name of the proxy's container
+	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings
+	// unreadable_pods                fail                                     what ADD does if the pod cannot be read: fail, or skip redirection
+	// api_budget                     10s                                      time limit for all attempts to read a pod from the API server; a request to the node agent may take another second
+	// api_try_timeout                3s                                       time limit for one attempt, not more than the limit for all attempts
+	// backend                        auto                                     backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the kernel supports
+	// strict_istio                   false                                    treat every packet as istio-init does: disables all deviations
+	// deviations_off                 none                                     disable single deviations from Istio by id
+	// counters                       false                                    give each rule a counter in nf_tables; the rules of iptables-legacy always have counters
+	// log_level                      info                                     the field plugin_log_level of early versions of istio-cni
+	// plugin_log_level               info                                     minimum log level
+	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; messages are also sent to standard error and to the node agent
+	// log_file_max_mb                10                                       size in MiB at which the log file is rotated
+	// log_file_backups               1                                        number of rotated log files to keep; if 0, all
+	// log_file_max_days              2                                        days for which rotated log files are kept; if 0, forever
 }
