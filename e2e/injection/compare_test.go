@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/e2e/injection"
 	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -57,11 +58,7 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range notes {
-		if n.Kind != decide.IPv6Uncaptured || s.pod != istio.DualPod || sluiceRules.IPv6 {
-			t.Errorf("note %s, want none, except about uncaptured IPv6 in a dual-stack pod", n)
-		}
-	}
+	checkNotes(t, s, notes, sluiceRules.IPv6)
 	if want := rules.Singles(cmp.Or(s.user, rules.DefaultProxyID)); !slices.Equal(sluiceRules.ProxyUIDs,
 		want) {
 		t.Errorf("UID of the proxy %v, want %v", sluiceRules.ProxyUIDs, want)
@@ -75,6 +72,29 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 			err, output, rules.MustCompile(sluiceRules))
 	}
 	return sluiceRules
+}
+
+// checkNotes checks that the notes name exactly s.variables and, in a dual-stack pod whose IPv6 is not
+// captured, its IPv6 address.
+func checkNotes(t *testing.T, s podCase, notes []decide.Note, capturesIPv6 bool) {
+	t.Helper()
+	want := map[decide.NoteKind]string{}
+	if s.pod == istio.DualPod && !capturesIPv6 {
+		want[decide.IPv6Uncaptured] = testbed.PodIP6.String()
+	}
+	if len(s.variables) > 0 {
+		want[decide.VariableOfIstioInit] = fmt.Sprintf(`: "%s"`, strings.Join(s.variables, `", "`))
+	}
+	for _, n := range notes {
+		contained, ok := want[n.Kind]
+		if !ok || !strings.Contains(n.Message, contained) {
+			t.Errorf("note %s, want kinds and parts of messages %q", n, want)
+		}
+		delete(want, n.Kind)
+	}
+	for kind, contained := range want {
+		t.Errorf("no note %s with %q", kind, contained)
+	}
 }
 
 // decideWithout compares the rulesets after changing Sluice's parameters to istio-init's, for the

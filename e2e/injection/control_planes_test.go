@@ -85,19 +85,27 @@ var controlPlanes = []controlPlane{
 			}},
 		}},
 		pods: []podCase{
-			{name: "a sidecar", pod: istio.DualPod, deviations: tproxy, others: withOtherStatusPort},
 			{
-				name: "REDIRECT", pod: istio.DualPod,
+				name: "a sidecar", pod: istio.DualPod, variables: meshWideVariables,
+				deviations: tproxy, others: withOtherStatusPort,
+			},
+			{
+				name: "REDIRECT", pod: istio.DualPod, variables: meshWideVariables,
 				annotations: annotated(mesh.ModeAnnotation, "REDIRECT"), others: withOtherStatusPort,
 			},
 			{
-				name: "annotations that override mesh-wide settings", deviations: tproxy, others: noDifferences,
+				name: "annotations that override mesh-wide settings", variables: meshWideVariables,
+				deviations: tproxy, others: noDifferences,
 				annotations: annotated(mesh.IncludeRanges, "*", mesh.ExcludeOutboundPorts, "",
 					statusPort, "15020"),
 			},
 		},
 	},
 }
+
+// meshWideVariables lists the variables in the mesh-wide settings that istio-init reads and istio-cni
+// does not.
+var meshWideVariables = []string{"CAPTURE_ALL_DNS", "ISTIO_EXCLUDE_INTERFACES"}
 
 // withOtherStatusPort contains the difference in a pod with another status port: the plugin also
 // excludes the default status port.

@@ -35,6 +35,9 @@ type podCase struct {
 	skipped decide.Reason
 	// user is the UID of the proxy; 0 means 1337.
 	user uint32
+	// variables lists the variables of the proxy that istio-init reads and istio-cni does not. The
+	// plugin notes them.
+	variables []string
 	// deviations lists the deviations from istio-init's rules. others lists the differences that
 	// istio-cni has too; nil means usualDifferences.
 	deviations []rules.DeviationID
@@ -85,11 +88,13 @@ var ordinary = []podCase{
 	{
 		name:        "DNS capture",
 		annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true", CAPTURE_ALL_DNS: "true"`),
+		variables:   []string{"CAPTURE_ALL_DNS"},
 	},
 	{
 		name: "DNS capture with dual stack", pod: istio.DualPod,
 		annotations: proxyConfig(
 			`ISTIO_META_DNS_CAPTURE: "true", CAPTURE_ALL_DNS: "true", ISTIO_DUAL_STACK: "true"`),
+		variables: []string{"CAPTURE_ALL_DNS"},
 	},
 	{name: "invalid packets are dropped", annotations: proxyConfig(`INVALID_DROP: "true"`)},
 	{
@@ -100,10 +105,12 @@ var ordinary = []podCase{
 	{
 		name:        "owner groups",
 		annotations: proxyConfig(`ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE: "1000,2000"`),
+		variables:   []string{"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"},
 	},
 	{
 		name:        "another loopback prefix",
 		annotations: proxyConfig(`ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "127.0.0.1/8"`),
+		variables:   []string{"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"},
 	},
 	{
 		name:        "excluded inbound ports",
