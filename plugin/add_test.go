@@ -343,7 +343,7 @@ func TestAllInvalidSettingsAreInOneError(t *testing.T) {
 // all long and invalid fits into a request to the node agent.
 func TestLogLineFitsTheAgentsSocket(t *testing.T) {
 	env := newTestEnv(t, "annotations")
-	// Quotes have the longest encoding.
+	// Quotes have the longest encoding: they are escaped in the error, and again in JSON.
 	longest := strings.Repeat(strings.Repeat(`"`, 64)+",", 20)
 	for name := range env.source.pod.Metadata.Annotations {
 		env.source.pod.Metadata.Annotations[name] = longest
@@ -363,7 +363,26 @@ func TestLogLineFitsTheAgentsSocket(t *testing.T) {
 	if e := env.call("ADD", newCall(t, netnstest.New(t))); e == nil || e.Code != 101 {
 		t.Errorf("ADD: %+v, want code 101", e)
 	}
-	line := strings.TrimRight(env.agent.lines[0], "\n")
+	env.agent.checkLineFits(t)
+}
+
+// TestLogLineOfTheLongestErrorFitsTheAgentsSocket checks that the log line fits even if every
+// character of an error has the longest encoding.
+func TestLogLineOfTheLongestErrorFitsTheAgentsSocket(t *testing.T) {
+	env, _, c := newAmbientTestEnv(t)
+	env.agent.enroll = func(source.Ref, []netip.Addr, int) (*agent.Enrollment, error) {
+		return nil, errors.New(strings.Repeat("\x01", agent.MaxRequest))
+	}
+	if e := env.call("ADD", c); e == nil {
+		t.Error("ADD succeeds, want an error")
+	}
+	env.agent.checkLineFits(t)
+}
+
+// checkLineFits fails the test if the first log line does not fit into a request to the agent.
+func (a *agentRecorder) checkLineFits(t *testing.T) {
+	t.Helper()
+	line := strings.TrimRight(a.lines[0], "\n")
 	if _, err := agent.AppendJSON(nil,
 		agent.Request{Version: agent.Version, Verb: agent.NotifyLog, Line: line},
 		agent.MaxRequest); err != nil {

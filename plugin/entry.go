@@ -94,9 +94,9 @@ func (e *logEntry) setApplied(r compat.Result) {
 }
 
 // maxFullError is the maximum length of an error's text in a log line, in bytes, so that the node
-// agent's socket accepts the line. The text is quoted as JSON twice, which makes it at most four
-// times as long. The remaining fifth is for the other fields.
-const maxFullError = agent.MaxRequest / 5
+// agent's socket accepts the line. The text is quoted as JSON twice, which makes it at most seven
+// times as long. The remaining three tenths are for the other fields.
+const maxFullError = agent.MaxRequest / 10
 
 // addFullError adds the first maxFullError bytes of an error's text, if cniError truncates the text
 // for the runtime.
