@@ -9,7 +9,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/agent"
@@ -75,8 +74,7 @@ func newAgentClient(c *config.Config) *client.Client {
 
 // openLog returns a logger for the configured log, and a function that closes the log.
 func (p *Plugin) openLog(c *config.Config) (*zap.Logger, func()) {
-	core, closeLog := log.Open(c.Log, p.Stderr, p.Agent(c))
-	return zap.New(core, zap.ErrorOutput(zapcore.Lock(zapcore.AddSync(p.Stderr)))), closeLog
+	return log.Open(c.Log, p.Stderr, p.Agent(c))
 }
 
 // Funcs returns the verbs for package skel. A panic in a verb becomes an error.

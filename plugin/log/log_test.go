@@ -26,17 +26,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// openLogger returns a logger like the plugin's.
-func openLogger(o options.Log, stderr io.Writer, others ...io.Writer) (*zap.Logger, func()) {
-	core, closeFile := log.Open(o, stderr, others...)
-	return zap.New(core, zap.ErrorOutput(zapcore.AddSync(stderr))), closeFile
-}
-
 // TestOtherWritersGetEveryLine checks that other writers get every line too, one by one.
 func TestOtherWritersGetEveryLine(t *testing.T) {
 	var stderr bytes.Buffer
 	var copied lines
-	logger, closeFile := openLogger(options.Log{}, &stderr, &copied)
+	logger, closeFile := log.Open(options.Log{}, &stderr, &copied)
 	defer closeFile()
 	logger.Info("ADD")
 	logger.Debug("left out")
@@ -61,7 +55,7 @@ func TestLinesAreJSONObjects(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "sluice.log")
 	var stderr bytes.Buffer
 	for range 2 { // two processes
-		logger, closeFile := openLogger(options.Log{File: file}, &stderr)
+		logger, closeFile := log.Open(options.Log{File: file}, &stderr)
 		logger.Debug("left out")
 		logger.Info("ADD", zap.String("pod", "a\nb"))
 		closeFile()
@@ -124,7 +118,7 @@ func TestFullFilesAreRotated(t *testing.T) {
 				File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups,
 				MaxDays: tc.days,
 			}
-			logger, closeFile := openLogger(o, &stderr)
+			logger, closeFile := log.Open(o, &stderr)
 			logger.Info("ADD")
 			closeFile()
 			if strings.Contains(stderr.String(), "error") {
@@ -184,7 +178,7 @@ func TestRotationKeepsOtherFiles(t *testing.T) {
 			o := options.Log{
 				File: filepath.Join(dir, name), MaxMegabytes: 1, Backups: 1, MaxDays: 1,
 			}
-			logger, closeFile := openLogger(o, io.Discard)
+			logger, closeFile := log.Open(o, io.Discard)
 			for range 3 { // the file is rotated twice
 				logger.Info("ADD", zap.String("long", strings.Repeat("x", 600<<10)))
 			}
@@ -211,7 +205,7 @@ func TestConcurrentWritersLoseNoLine(t *testing.T) {
 	for w := range writers {
 		group.Go(func() {
 			for i := range lines {
-				logger, closeFile := openLogger(o, io.Discard)
+				logger, closeFile := log.Open(o, io.Discard)
 				logger.Info("ADD", zap.Int("line", w*lines+i),
 					zap.String("long", strings.Repeat("x", 20<<10)))
 				closeFile()
@@ -259,7 +253,7 @@ func TestFilesThatCannotBeUsedAreSkipped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			logger, closeFile := openLogger(options.Log{File: file}, &stderr)
+			logger, closeFile := log.Open(options.Log{File: file}, &stderr)
 			logger.Info("ADD")
 			closeFile()
 			if text := stderr.String(); strings.Count(text, "\n") != 2 ||
@@ -297,7 +291,7 @@ func TestLevels(t *testing.T) {
 		}
 		var stderr bytes.Buffer
 		file := filepath.Join(t.TempDir(), "log")
-		logger, closeFile := openLogger(options.Log{Level: level, File: file}, &stderr)
+		logger, closeFile := log.Open(options.Log{Level: level, File: file}, &stderr)
 		logger.Debug("a")
 		logger.Info("b")
 		logger.Warn("c")
