@@ -106,8 +106,8 @@ func (c *call) attachment() decide.Attachment {
 // podUnreadable is the reason for a pod that cannot be read. Package decide does not use it.
 const podUnreadable decide.Reason = agent.PodUnreadable
 
-// readTimeout returns the time limit for all requests of a call, to the node agent and the API
-// server together.
+// readTimeout returns the time limit for reading the pod and its Namespace from the node agent and
+// the API server.
 func (c *call) readTimeout() time.Duration { return client.DefaultTimeout + c.config.APIBudget }
 
 // decide returns the decision about the pod, and the pod if it was read. The pod and its Namespace

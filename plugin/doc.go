@@ -1,17 +1,17 @@
 // Package plugin is the CNI plugin: the verbs that the container runtime of a node calls.
 //
-// ADD decides whether the pod of a sandbox is redirected (package decide). For a pod of the mesh it
-// compiles the rules, installs them in the network namespace of the sandbox and verifies them
-// (package compat). It does not change other pods. CHECK compares the namespace with the rules that
-// ADD installed. DEL removes the record of the attachment (package record), and the rules unless
-// the runtime destroys the namespace anyway. GC removes the records of attachments that no longer
-// exist. STATUS reports whether ADD could work now. The plugin is the last of a chain, and its ADD
-// prints the result of the plugin before it.
+// ADD decides whether the pod of a sandbox is redirected (package decide). For a pod with a sidecar
+// it compiles the rules, installs them in the network namespace of the sandbox and verifies them
+// (package compat). If it decides not to redirect a pod, it removes the rules of an earlier ADD;
+// they stay if the pod cannot be read. CHECK compares the namespace with the rules that ADD
+// installed. DEL removes the record of the attachment (package record). It also removes the rules,
+// unless the runtime destroys the namespace anyway or another attachment needs them. GC removes the
+// records of attachments that no longer exist. STATUS reports whether ADD could work now. The
+// plugin is the last of a chain, and its ADD prints the result of the plugin before it.
 //
-// A pod that was redirected loses its rules if a later ADD decides not to redirect it. The rules
-// stay while the pod cannot be read. [Plugin] contains the verbs and their dependencies: the source
-// of pods, the node agent, the backend, the output and the clock. [System] returns the plugin of
-// this machine, and [Main] runs one verb:
+// [Plugin] contains the verbs and their dependencies: the source of pods, the node agent, the
+// backend, the output and the clock. [System] returns the plugin of this machine, and [Main] runs
+// one verb:
 //
 //	func main() {
 //		os.Exit(plugin.Main("v1.0.0"))
@@ -33,7 +33,7 @@
 // If the configuration contains the agent's namespace (pod_namespace), STATUS fails only for faults
 // of the kernel. Other faults, such as a missing kubeconfig or an expired token, are logged,
 // because the agent repairs them: a runtime whose plugin returns code 50 makes the node NotReady,
-// and then neither the agent nor pods outside the mesh could start.
+// and then the agent could not start, and neither could any pod outside the host's network.
 //
 // The agent also enrolls pods in ambient mode. The plugin passes it their network namespace, and
 // ADD ends when ztunnel has acknowledged the pod, or fails after 35 s.
@@ -59,7 +59,7 @@
 //	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured
 //	101  the pod has invalid settings; the details list the values and what is allowed, as far as
 //	     they fit
-//	102  the kernel refused to install or remove rules; the details name the rule and the reason
+//	102  rules cannot be installed or removed; the details name the reason, and the refused rule
 //	103  the kernel has other rules than ADD sent, or the rules in the kernel cannot be read
 //	104  CHECK: the rules in the namespace differ from those that ADD installed, or a pod that is
 //	     not redirected and has no istio-init has rules of Sluice; the details list the differences

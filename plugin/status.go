@@ -85,8 +85,8 @@ func isPermanent(err error) bool {
 	return source.IsMisconfigured(err) || source.KindOf(err) == source.Unauthorized
 }
 
-// errNoNamespace means that the kernel cannot be checked, because the node has no memory or no
-// resources for another namespace.
+// errNoNamespace means that the kernel cannot be checked, because the node cannot create another
+// network namespace now.
 var errNoNamespace = errors.New("the kernel cannot be checked now")
 
 // kernelReady applies the rules of a typical pod in a temporary namespace.

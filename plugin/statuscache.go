@@ -43,7 +43,8 @@ type cachedStatus struct {
 
 const statusFile = "sluice-cni-status.json"
 
-// openStatusCache returns the cache of a run directory. If there is no valid file, it creates one.
+// openStatusCache returns the cache of a run directory. If there is no valid file, it tries to
+// create one.
 func openStatusCache(runDir string, now time.Time) statusCache {
 	path := filepath.Join(runDir, statusFile)
 	c := statusCache{path: path, now: now, boot: bootID(), program: programID()}
@@ -126,8 +127,8 @@ func bootID() string {
 // programID returns an id of this version of the program, or an empty string if it is unknown.
 func programID() string { return fileID("/proc/self/exe") }
 
-// fileID returns an id made from the file's size and modification time, which change when the file
-// is written. The id is empty if the file does not exist or cannot be inspected.
+// fileID returns an id made from the file's size and modification time. The id is empty if the file
+// does not exist or cannot be inspected.
 func fileID(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

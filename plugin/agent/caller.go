@@ -100,7 +100,7 @@ func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, 
 	return found, err
 }
 
-// send connects, verifies the owner of the socket, and sends a request with ancillary data.
+// send connects, verifies that the listener runs as root, and sends a request with ancillary data.
 func (c Caller) send(ctx context.Context, r Request, ancillary []byte) (*net.UnixConn, error) {
 	r.Version = Version
 	message, err := AppendJSON(nil, r, MaxRequest)

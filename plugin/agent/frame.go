@@ -22,7 +22,7 @@ const headLength = 4
 // errTooLong is wrapped by the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
-// checkLength returns an error if a frame is longer than limit bytes.
+// checkLength returns an error if the content of a frame is longer than limit bytes.
 func checkLength(length uint64, limit int) error {
 	if length > uint64(limit) {
 		return fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", length, errTooLong, limit)

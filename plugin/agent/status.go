@@ -30,8 +30,8 @@ type Status struct {
 
 // A Topic is one part of a node's status.
 type Topic struct {
-	// Name is one of kernel, chain, plugin, permissions, api, socket, pods, drift and conflicts,
-	// and in ambient mode also ambient, ztunnel and host.
+	// Name is one of kernel, chain, plugin, permissions, runtime, api, socket, pods, drift and
+	// conflicts, and in ambient mode also ambient, ztunnel and host.
 	Name string `json:"name"`
 	// State is one of the states of topics.
 	State TopicState `json:"state"`

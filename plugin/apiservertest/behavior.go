@@ -157,8 +157,7 @@ func ResetReply() Behavior {
 	})
 }
 
-// Truncated replies with the first half of the JSON of a normal reply, with a matching
-// Content-Length.
+// Truncated replies with the first half of the JSON of a normal reply. The HTTP message is complete.
 func Truncated() Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)
@@ -166,7 +165,8 @@ func Truncated() Behavior {
 	})
 }
 
-// Trickle sends a normal reply except its last byte, and then a space at each interval, forever.
+// Trickle sends a normal reply except its last byte, and then spaces at the given interval until
+// the client gives up.
 func Trickle(every time.Duration) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)

@@ -79,8 +79,8 @@ func (s *Settings) decideAmbient(in *Input) Decision {
 // AmbientParameters returns the redirection of a pod that [Decide] puts into ambient mode. Without
 // an error it is valid.
 //
-// The error is a [rules.Faults] that names the annotation. As in Istio, an annotation that must be
-// a truth value is ignored if it has another value; a [Note] then reports the annotation.
+// The error is a [rules.Faults] that names the invalid annotations. As in Istio, an annotation that
+// must be a Boolean is ignored if it has another value; a [Note] then reports the annotation.
 func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
 	r := &result{}
 	a := rules.Ambient{
@@ -102,8 +102,8 @@ func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
 	return a, r.notes, nil
 }
 
-// setBool sets a truth value if the pod has the annotation, and adds a note if the annotation is
-// not a truth value.
+// setBool sets value if the pod has the annotation, and adds a note if the annotation is not a
+// Boolean.
 func (r *result) setBool(pod *Pod, annotation string, value *bool) {
 	text, hasAnnotation := pod.Metadata.Annotations[annotation]
 	if !hasAnnotation {

@@ -30,7 +30,7 @@ const (
 	// istio-cni does not read it.
 	VariableOfIstioInit NoteKind = "variable-of-istio-init"
 	// NamesUnresolved: an argument or a variable contains names of users or groups. Only the
-	// container's image defines their ids, so that the value has no effect.
+	// container's image defines their ids, so the value has no effect.
 	NamesUnresolved NoteKind = "names-unresolved"
 	// ArgumentUnknown: the validation container has an unknown argument, perhaps of a newer Istio.
 	ArgumentUnknown NoteKind = "argument-unknown"

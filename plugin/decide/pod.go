@@ -32,7 +32,7 @@ type PodSpec struct {
 	SecurityContext    *SecurityContext `json:"securityContext"`
 }
 
-// PodStatus has the pod's addresses. They are not known yet when a CNI plugin runs.
+// PodStatus has the pod's addresses. They are not known yet during ADD.
 type PodStatus struct {
 	PodIP  string  `json:"podIP"`
 	PodIPs []PodIP `json:"podIPs"`

@@ -17,9 +17,9 @@ const maxLinks = 40
 // root. For a missing path the error wraps [fs.ErrNotExist].
 func ResolveIn(root, path string) (string, error) { return Walk(root, path, func(string) {}) }
 
-// Walk is like [ResolveIn], and calls visit with each directory in which a change may change where
-// the path leads: the directory of each symbolic link, and the directory of the end of the path or
-// of the first name that is missing.
+// Walk is like [ResolveIn], and calls visit with the directory of each symbolic link, and with the
+// directory of the end of the path or of the first name that is missing. A change in one of these
+// directories may change where the path leads.
 func Walk(root, path string, visit func(dir string)) (string, error) {
 	resolved, remaining := "/", strings.Split(path, "/")
 	for links := 0; len(remaining) > 0; {

@@ -36,8 +36,8 @@ type APIServer struct {
 }
 
 // NewAPIServer returns a source that reads its kubeconfig at the first request. It reads the
-// kubeconfig again after Close, and after the API server has refused its credentials in Pod or
-// Namespace. Call Close after use.
+// kubeconfig again after Close, and after Pod or Namespace has failed with [Unauthorized]. Call
+// Close after use.
 func NewAPIServer(o Options) *APIServer {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second

@@ -108,7 +108,7 @@ func dataOrFile(data []byte, dir, path string) ([]byte, error) {
 	return file.ReadAtMost(inDir(dir, path), maxFileSize)
 }
 
-// inDir returns the path relative to the directory. An empty path stays empty.
+// inDir resolves a path relative to the directory. An empty path stays empty.
 func inDir(dir, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path

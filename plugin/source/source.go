@@ -16,7 +16,7 @@ type Source interface {
 	// Namespace returns the namespace with its labels. The plugin reads it only for a selector of
 	// namespaces.
 	Namespace(ctx context.Context, name string) (*decide.Namespace, error)
-	// Ready sends one request, and returns an error if pods cannot be read now.
+	// Ready returns an error if pods cannot be read now. It does not repeat a failed request.
 	Ready(ctx context.Context) error
 	// Close closes idle connections. The source can still be used.
 	Close()

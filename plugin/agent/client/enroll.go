@@ -14,7 +14,7 @@ import (
 
 // EnrollTimeout limits an enrollment. It is longer than the time that the agent waits for ztunnel
 // before it answers with an error (30 s), and shorter than the time that a kubelet waits for a
-// runtime (two minutes).
+// sandbox (four minutes).
 const EnrollTimeout = 35 * time.Second
 
 // Enroll enrolls a pod in ambient mode. netns is a descriptor of the pod's network namespace, and
