@@ -12,8 +12,8 @@ import (
 
 // AddTo queues messages on c that create the tables of rs, with their sets, chains and rules.
 // c.Flush sends them, in one transaction with the other messages that the caller has queued. Flush
-// fails if one of the tables exists. AddTo returns an error and queues nothing if a rule is not
-// supported in nf_tables.
+// fails if one of the tables exists. If [Encode] rejects rs, AddTo returns its error and queues
+// nothing.
 //
 // Policy routes (rs.Routing) are not part of an nftables transaction: see
 // [github.com/sluice-mesh/sluice/nft/route.Ensure]. The library does not write the comments of
@@ -32,7 +32,7 @@ func AddTo(c *nftables.Conn, rs rules.Ruleset) error {
 	return nil
 }
 
-// addTable queues a table.
+// addTable queues a table with its sets, chains and rules.
 func addTable(c *nftables.Conn, t *rules.Table) error {
 	table := c.CreateTable(&nftables.Table{
 		Name: t.Name, Family: nftables.TableFamily(nfproto(t.Family)),

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Outcome is the kind of change that Apply made.
+// Outcome is the effect of a call of Apply.
 type Outcome string
 
 // The outcomes.
@@ -28,13 +28,14 @@ const (
 	Replaced Outcome = "replaced" // the namespace had a different ruleset
 )
 
-// A Result describes the change that Apply made. The zero value means no change.
+// A Result describes what Apply did. The zero value means that an error occurred before the rules
+// changed.
 type Result struct {
 	// Outcome may be set even with an error: see [Apply].
 	Outcome Outcome
 	// Rules and Sets are the numbers of rules and of named sets in the ruleset. Elements is the
-	// number of address ranges in these sets. Bytes is the size of the transaction, 0 if there was
-	// none.
+	// number of address ranges in these sets. Bytes is the size of the last transaction, 0 if there
+	// was none.
 	Rules, Sets, Elements, Bytes int
 	// Routes is the number of policy rules, routes and addresses that were added or removed.
 	Routes int
@@ -56,7 +57,7 @@ const maxAttempts = 20
 // routes. Readers and packets observe either the old ruleset or the new one. There is one
 // exception: if capture moves from one base chain to another, for example because the mode changes,
 // Apply sends three transactions. Between the first and the last, for about 50 ms, packets that
-// open TCP connections are dropped. Clients retransmit them after a second. See [gate].
+// open TCP connections are dropped. Clients retransmit them after a second.
 //
 // If Apply returns an error without an outcome, the rules have not changed, and Apply has removed
 // the routes that it had added, unless rules or other processes may use them. If Apply returns an
@@ -88,9 +89,9 @@ type applier struct {
 	// lost the error.
 	unanswered Result
 	lost       error
-	// gateAdded reports that this call has added the chains of [gate]. rulesReplaced reports that
-	// this call has then replaced the rules, or may have replaced them. mayHaveReplaced reports
-	// that the answer to the only replacement was lost.
+	// gateAdded reports that this call has added the chains of [gate], and rulesReplaced that it
+	// has then replaced the rules. If the kernel's answer was lost, they are also set.
+	// mayHaveReplaced reports that the answer to the only replacement was lost.
 	gateAdded, rulesReplaced, mayHaveReplaced bool
 	// deleted reports that a transaction has deleted objects: closing the socket waits until the
 	// kernel has freed them.
@@ -356,11 +357,11 @@ func Prepare(rs rules.Ruleset) (*Prepared, error) {
 
 // ApplyOptions configure [Prepared.Apply]. The zero value has the behavior of [Apply].
 type ApplyOptions struct {
-	// Since is an earlier snapshot of the namespace. If no rule has changed since then, Apply does
-	// not read the rules again. Otherwise the kernel rejects the transaction and Apply reads all
-	// rules. [Result.EstablishedPackets] may be from the snapshot. A snapshot of another namespace
-	// is ignored. Never pass a snapshot of a destroyed namespace, because the kernel may have
-	// reused its inode number.
+	// Since is an earlier snapshot of the namespace. Apply may plan the transaction from it instead
+	// of reading the rules. If the rules have changed since then, the kernel rejects the
+	// transaction and Apply reads the rules. [Result.EstablishedPackets] may be from the snapshot.
+	// A snapshot of another namespace is ignored. Never pass a snapshot of a destroyed namespace,
+	// because the kernel may have reused its inode number.
 	Since Snapshot
 	// BeforeChange, if not nil, is called in the namespace before the first change. It is not
 	// called if the namespace already has the ruleset and its routes. No change follows the call if

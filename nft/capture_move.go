@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// gate returns two chains, called the gate. They drop TCP packets of new connections while capture
-// moves from one base chain to another, for example because the interception mode changes. Without
+// gate returns two chains, called the gate. They drop TCP packets outside established connections
+// while capture moves from one base chain to another, for example because the mode changes. Without
 // the gate, a packet that is between the two chains during the commit would not be captured: it
 // traversed the first chain before that chain captured, and reaches the second chain after that
 // chain has stopped capturing. Therefore Apply sends three transactions:
@@ -68,8 +68,8 @@ func hasGate(t *rules.Table) bool {
 }
 
 // movesCapture reports whether one base chain stops capturing and another one starts when the
-// desired table replaces the old table. It returns false for a table to which the gate cannot be
-// added, because it contains bound chains of the same name.
+// desired table replaces the old table. It returns false for a dormant table, which captures
+// nothing, and for a table with bound chains of the gate's names, which cannot get the gate.
 func movesCapture(desired *rules.Table, old *foundTable) bool {
 	if old.dormant || slices.ContainsFunc(gate(), func(c rules.Chain) bool {
 		return old.boundChains[c.Name]
@@ -88,7 +88,7 @@ func attachedElsewhere(chains, others []*rules.Chain) bool {
 	})
 }
 
-// capturingChains returns the base chains that contain, or jump to, a rule that captures.
+// capturingChains returns the base chains that contain, or reach by jumps, a rule that captures.
 func capturingChains(t *rules.Table) []*rules.Chain {
 	var chains []*rules.Chain
 	for i := range t.Chains {
@@ -99,7 +99,7 @@ func capturingChains(t *rules.Table) []*rules.Chain {
 	return chains
 }
 
-// reachesCapture reports whether the chain contains, or jumps to, a rule that captures.
+// reachesCapture reports whether the chain contains, or reaches by jumps, a rule that captures.
 func reachesCapture(t *rules.Table, c *rules.Chain, visited map[string]bool) bool {
 	if c == nil || visited[c.Name] {
 		return false

@@ -9,9 +9,9 @@ import (
 )
 
 // decodeRules decodes a rule as one or more equivalent rules of the model. If the last expression
-// looks up a verdict in a map, or uses a value from a map, there is one rule for each value of the
-// map. All of them have the handle of the original rule. These rules cannot be written back
-// separately. decodeRules subtracts their size from budget; see maxExpansion.
+// looks up a verdict in a map, or uses a value from a map, there are one or more rules for each
+// value that has an effect. All of them have the handle of the original rule. These rules cannot be
+// written back separately. decodeRules subtracts their size from budget; see maxExpansion.
 func decodeRules(budget *int, family rules.Family, sets decodedSets, r rawRule) []rules.Rule {
 	d := ruleDecoder{
 		family: family, sets: sets, maySplit: true, budget: budget, unknowns: r.unknowns,
@@ -336,8 +336,8 @@ func (b *brancher) addRule(matches []rules.Match, values int, do func(*ruleDecod
 	return nil
 }
 
-// finish stores the branches in the decoder. A rule that already has an action cannot be split,
-// because each branch would repeat the action.
+// finish stores the branches in the decoder. A rule that already has an action cannot be split into
+// several branches, because each branch would repeat the action.
 func (b *brancher) finish() error {
 	switch d := b.d; {
 	case len(b.branches) == 0:

@@ -44,7 +44,8 @@ func numberRanges[T uint16 | uint32](
 	return rules.Normalize(ranges), true
 }
 
-// interfaceNames decodes names. An interval represents all names with a prefix.
+// interfaceNames decodes names. An interval, or a key without a terminating zero, represents all
+// names with a prefix.
 func interfaceNames(keys []keyInterval) ([]rules.InterfaceName, bool) {
 	var names []rules.InterfaceName
 	for _, key := range keys {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file decodes writes to parts of the header that the model does not represent.
+// This file decodes writes to parts of headers that the model does not represent.
 
 // A headerPart is a part of the network header in a register. The register contains part & mask ^
 // xor.

@@ -75,12 +75,13 @@ func (d *ruleDecoder) maskedMatches(
 	return nil, errUnsupported
 }
 
-// maskedPorts returns the ports whose bits under the mask equal the value. It returns false if
-// there are no such ports, or more than maxJoinedPorts ranges of them.
+// maskedPorts returns the ports whose bits under the mask equal the value. It returns false if the
+// mask is 0, if there are no such ports, or if they form more than maxJoinedPorts ranges.
 func maskedPorts(valueKey, maskKey []byte) ([]rules.PortRange, bool) {
 	value, ok := networkNumber[uint16](valueKey)
 	mask, _ := networkNumber[uint16](maskKey)
-	// The bits below the mask are the ports of a range, and each subset of the others is a range.
+	// The bits below the lowest bit of the mask vary within a range. Each combination of the other
+	// bits outside the mask is the beginning of a range.
 	low := uint16(1)<<bits.TrailingZeros16(mask) - 1
 	others := ^mask &^ low
 	if !ok || mask == 0 || value&^mask != 0 || 1<<bits.OnesCount16(others) > maxJoinedPorts {

@@ -46,9 +46,9 @@ func (d *ruleDecoder) decodeCompare(a attributes) error {
 		d.addComparison(op, kind == unix.NFT_CMP_NEQ, singleInterval(value, value))
 		return nil
 	case unix.NFT_CMP_GTE:
-		operand := op
+		compared := op
 		r := registerIndex(a, unix.NFTA_CMP_SREG)
-		d.lowerBound = lowerBound{isOpen: true, register: r, op: &operand, value: value}
+		d.lowerBound = lowerBound{isOpen: true, register: r, op: &compared, value: value}
 		return nil
 	case unix.NFT_CMP_LTE:
 		if d.lowerBound.isOpen {
@@ -309,8 +309,8 @@ func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.M
 	return nil, false
 }
 
-// maxJoinedPorts bounds the number of ports in a combined match, because each addition to a match
-// copies its ports.
+// maxJoinedPorts bounds the number of port ranges in a combined match, because each addition to a
+// match copies its ranges.
 const maxJoinedPorts = 64
 
 // addPort adds a port match. It combines negated matches of the same side.

@@ -242,8 +242,9 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 }
 
 // decodeTProxy decodes a tproxy expression. The expression ends the rule for packets of protocols
-// other than TCP and UDP, for packets of other families, and for packets without a socket. Port 0
-// means the destination port of the packet, and the unspecified address means no address.
+// other than TCP and UDP, for packets of other families, and for packets for which the kernel finds
+// no socket. Port 0 means the destination port of the packet, and the unspecified address means no
+// address.
 func (d *ruleDecoder) decodeTProxy(a attributes) error {
 	action := rules.TProxy{}
 	if a.Get(expr.NFTA_TPROXY_REG_PORT) != nil {

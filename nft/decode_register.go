@@ -154,7 +154,7 @@ func bitwiseText(name string, a attributes) (string, bool) {
 // words returns the number of 4-byte registers that length bytes occupy.
 func words(length int) int { return (length + 3) / 4 }
 
-// An operand is the content of a register: a field of the packet, possibly masked, or a constant.
+// An operand is the content of a register, for example a field of the packet or a constant.
 type operand struct {
 	field  field
 	length int // in bytes

@@ -27,8 +27,8 @@ func decodeRule(family rules.Family, sets decodedSets, a attributes) rules.Rule 
 // values, and comparisons of registers become matches of the model.
 //
 // The kernel evaluates expressions in order, and an action remains in effect if a later condition
-// is false. Therefore conditions become matches of the rule up to its first action (other than
-// [rules.Count]), and [rules.Require] actions after it.
+// is false. Therefore conditions become matches of the rule up to its first action that affects
+// packets, and [rules.Require] actions after it.
 type ruleDecoder struct {
 	family rules.Family // the family to which the rule is limited, or Inet
 	// protocols contains the protocols to which the rule is limited, if isLimited is set.
@@ -279,8 +279,9 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 }
 
 // identity returns a hash of all expressions so far and of the contents of their sets. Lists of
-// expressions are equal if their identities and the texts of their matches and actions are equal.
-// It returns [rules.NoData] in a branch, and if a set cannot be read.
+// expressions are equivalent if their identities and the texts of their matches and actions are
+// equal. It returns [rules.NoData] in a branch, and if isIncomplete is set, for example because the
+// contents of a set are unknown.
 func (d *ruleDecoder) identity() string {
 	if d.unhashed == nil {
 		return rules.NoData

@@ -26,7 +26,8 @@
 // [Read] returns the table and the policy routes of Sluice. [ReadAll] returns all tables, including
 // foreign ones. Both decode complete dumps; an expression that the model cannot represent becomes
 // [rules.Unknown]. [DecodeTables] decodes tables from other sources. [Hooks] lists the functions
-// that the kernel calls at each hook, and [FindIstio] the rules of Istio's programs.
+// that the kernel calls at prerouting, output and postrouting, and [FindIstio] the rules of Istio's
+// programs.
 //
 // # Errors
 //

@@ -152,7 +152,7 @@ func (e *encoder) transaction() *Transaction {
 
 // Encode returns the transaction that creates the tables of the ruleset. It sends nothing. The
 // kernel rejects the transaction if one of the tables exists. Encode returns an error for rules
-// that nf_tables does not support; [rules.Compile] does not create such rules.
+// that the encoder does not support; [rules.Compile] does not create such rules.
 func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, anyGeneration) }
 
 // encode returns the transaction that deletes the tables of old and creates the tables of rs.

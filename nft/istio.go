@@ -32,8 +32,8 @@ var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 // istio-iptables added with iptables-nft. Package [istio] identifies these rules and chains.
 // Foreign rules keep their order and counters. RemoveIstio keeps the tables and built-in chains of
 // iptables, even if they are empty, and does not access the iptables-legacy tables.
-// [github.com/sluice-mesh/sluice/nft/route.PruneIstio] removes routes. A nil namespace is the
-// current one.
+// [github.com/sluice-mesh/sluice/nft/route.PruneIstio] removes Istio's routes. A nil namespace is
+// the current one.
 //
 // RemoveIstio returns a line for each deleted object. If there are no objects of Istio, it writes
 // nothing. If it returns an error, nothing has changed, unless the kernel's answer to the
@@ -143,7 +143,7 @@ func (l istioLeftovers) lines() []string {
 }
 
 // encode returns the transaction that deletes the objects. It deletes rules before chains, because
-// the kernel rejects the deletion of a chain that is the target of a jump.
+// the kernel rejects the deletion of a chain to which a rule jumps.
 func (l istioLeftovers) encode() *Transaction {
 	e := newEncoder(l.generation)
 	e.deletes = true

@@ -178,17 +178,17 @@ func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 }
 
 // addRanges adds the lookup of the register in a set or, without a set, its comparison with the
-// first value. encodeSingle encodes single numbers, and encodeBound the bounds of ranges.
+// only range. encodeSingle encodes single numbers, and encodeBound the bounds of ranges.
 func addRanges[T uint16 | uint32](
-	x *expressions, negated bool, values []rules.Range[T], set setRef,
+	x *expressions, negated bool, ranges []rules.Range[T], set setRef,
 	encodeSingle, encodeBound func(T) []byte,
 ) {
-	switch v := values[0]; {
+	switch r := ranges[0]; {
 	case set.name != "":
 		x.addLookup(negated, set)
-	case v.IsSingle():
-		x.addCmp(negated, encodeSingle(v.First))
+	case r.IsSingle():
+		x.addCmp(negated, encodeSingle(r.First))
 	default:
-		x.addInterval(negated, encodeBound(v.First), encodeBound(v.Last))
+		x.addInterval(negated, encodeBound(r.First), encodeBound(r.Last))
 	}
 }

@@ -53,7 +53,8 @@ var (
 	}
 )
 
-// IsNeededBy reports whether the ruleset needs the feature.
+// IsNeededBy reports whether the ruleset needs the feature. It returns true for the features that
+// almost all rulesets need.
 func (f Feature) IsNeededBy(rs *rules.Ruleset) bool {
 	switch f {
 	case FeatureTProxy:
@@ -118,8 +119,8 @@ type Support struct {
 // Probe detects the features of the kernel in a temporary namespace. It needs CAP_SYS_ADMIN and
 // CAP_NET_ADMIN. Without them [IsNotPermitted] reports true for the error, and only Apply can
 // detect a missing feature. The kernel loads the modules of the features on demand. Probe caches
-// the result for the life of the process, and does not detect modules that are installed later. If
-// the kernel runs out of memory, Probe returns an error, which it does not cache.
+// the result for the life of the process, and does not detect modules that are installed later. It
+// does not cache errors of the probe itself, such as missing memory.
 func Probe() ([]Support, error) {
 	probeCache.Lock()
 	defer probeCache.Unlock()

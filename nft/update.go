@@ -18,8 +18,8 @@ type setChange struct {
 }
 
 // changedSets returns the changes of the named sets from the found table to the desired table.
-// onlySetsDiffer is false if the tables also differ otherwise, or if the elements of a set in the
-// kernel differ from the encoding of its ranges.
+// onlySetsDiffer is false if the tables also differ otherwise, or if a set that changes has, in the
+// kernel, another number of elements than the encoding of its ranges.
 func changedSets(
 	desired *rules.Table, found *foundTable,
 ) (changes []setChange, onlySetsDiffer bool) {
