@@ -1,11 +1,12 @@
 // Package bridge reads the ports of bridges whose packets traverse the hooks of IPv4 and IPv6
 // inside the bridge.
 //
-// If the module br_netfilter is loaded, a packet that arrives at a port of a bridge traverses the
-// hook prerouting of IP inside the bridge, and not again after it (ip_sabotage_in in
-// net/bridge/br_netfilter_hooks.c). If the bridge then passes the packet to its own interface, the
-// kernel removes the socket that tproxy has assigned (skb_orphan in ip_rcv_core in
-// net/ipv4/ip_input.c). A translation of addresses has its usual effect.
+// If the module br_netfilter is loaded and a sysctl or an option of the bridge enables it, a packet
+// that arrives at a port of the bridge traverses the hook prerouting of IP inside the bridge, and
+// not again after it (ip_sabotage_in in net/bridge/br_netfilter_hooks.c). If the bridge then passes
+// the packet to its own interface, the kernel removes the socket that tproxy has assigned
+// (skb_orphan in ip_rcv_core in net/ipv4/ip_input.c). A translation of addresses has its usual
+// effect.
 package bridge
 
 import (

@@ -13,8 +13,8 @@ import (
 // Bound is the maximum cost of a function.
 type Bound struct {
 	// Processor is the maximum processor time of the thread. Unlike elapsed time, processor time
-	// does not depend on other load of the machine. A function with a deadline may exceed the
-	// deadline by the time from its last check of the clock to its return.
+	// does not depend on other load of the machine. For a function with a deadline, add the time
+	// from its last check of the clock to its return.
 	Processor time.Duration
 	// Allocated is the maximum number of bytes allocated on the heap, including freed ones.
 	Allocated uint64

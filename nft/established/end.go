@@ -133,7 +133,7 @@ func (e *ender) run() error {
 	return errors.Join(e.err, err)
 }
 
-// endTracked examines the connections with a conntrack entry, or only UDP connections.
+// endTracked examines the connections with a conntrack entry. With onlyUDP, it skips TCP connections.
 func (e *ender) endTracked(onlyUDP bool) error {
 	for c, err := range conntrack.List() {
 		switch {
@@ -234,7 +234,7 @@ func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrack.
 	}
 }
 
-// setExample sets an example to a connection unless there is one.
+// setExample sets an example to a connection unless the example is already set.
 func setExample(example *string, first tuple) {
 	if *example == "" {
 		*example = first.String()

@@ -39,7 +39,6 @@ type query struct {
 	protocol rules.Protocol
 	pair
 	sender
-	hasOwner bool
 }
 
 // A sender contains the properties of the sending socket that rules can match.
@@ -75,7 +74,7 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrack.Entr
 	}
 	var decisions, inZone []decision
 	for _, s := range e.senders(q.hook, initiator) {
-		q.sender, q.hasOwner = s, q.hook == rules.Output
+		q.sender = s
 		o := e.outcome(q)
 		d := e.decideByOutcome(q, o, target)
 		decisions = append(decisions, d)
@@ -174,12 +173,9 @@ func (e *evaluator) outcome(q query) rules.Outcome {
 		p.Flags = rules.SYN
 	}
 	if q.hook == rules.Output {
-		p.OutInterface = q.device
+		p.OutInterface, p.Owner = q.device, &q.owner
 	} else {
 		p.InInterface = q.device
-	}
-	if q.hasOwner {
-		p.Owner = &q.owner
 	}
 	o := diff.ExplainWithin(e.ruleset, p, diff.AgentBudget).Outcome
 	cache(e.outcomes, key, o)

@@ -69,17 +69,17 @@ const maxExcluded = 256
 // rule to PREROUTING and one to OUTPUT, before its other rules. Foreign rules of the same form may
 // directly precede them.
 func (f *finder) addExcluded() {
-	in, out := f.base(prerouting), f.base(output)
-	if in < 0 || out < 0 {
+	inChain, outChain := f.base(prerouting), f.base(output)
+	if inChain < 0 || outChain < 0 {
 		return
 	}
-	inRuns := f.runs(in, false)
-	atEnd := f.hasAppended(in) // only rules that directly precede Istio's can be Istio's
+	inRuns := f.runs(inChain, false)
+	atEnd := f.hasAppended(inChain) // only rules that directly precede Istio's can be Istio's
 	if atEnd {
 		inRuns = slices.DeleteFunc(inRuns, func(r run) bool { return !r.precedesIstio })
 	}
 	remaining := maxExcluded
-	for _, o := range f.runs(out, true) {
+	for _, o := range f.runs(outChain, true) {
 		if !o.precedesIstio || remaining == 0 {
 			continue
 		}
@@ -87,8 +87,8 @@ func (f *finder) addExcluded() {
 		remaining -= len(names)
 		start, n := findSequence(inRuns, names, atEnd)
 		for k := range n {
-			f.add(in, start+k)
-			f.add(out, o.start+len(o.names)-n+k)
+			f.add(inChain, start+k)
+			f.add(outChain, o.start+len(o.names)-n+k)
 		}
 	}
 }
@@ -107,8 +107,8 @@ func (f *finder) hasAppended(chain int) bool {
 }
 
 // findSequence returns the last sequence in the runs with the interfaces of the longest possible
-// suffix of names: the index of its first rule, and the number of its rules. If atEnd, the sequence
-// must end with its run.
+// suffix of names: the index of its first rule, and the number of its rules. If atEnd is true, the
+// sequence must end with its run.
 func findSequence(runs []run, names []rules.InterfaceName, atEnd bool) (start, length int) {
 	for _, r := range slices.Backward(runs) {
 		for end := len(r.names); end > 0; end-- {
@@ -135,13 +135,13 @@ func commonSuffix(a, b []rules.InterfaceName) int {
 // addRerouted adds the RETURN rules for --kube-virt-interfaces: one for each interface, directly
 // after the rules that jump to ISTIO_REDIRECT.
 func (f *finder) addRerouted() {
-	in := f.base(prerouting)
-	if in < 0 {
+	inChain := f.base(prerouting)
+	if inChain < 0 {
 		return
 	}
 	// names contains the interfaces of the preceding jumps without a RETURN rule so far.
 	var names map[rules.InterfaceName]bool
-	chainRules := f.table.Chains[in].Rules
+	chainRules := f.table.Chains[inChain].Rules
 	for j := range chainRules {
 		if reroutes(&chainRules[j]) {
 			name, _ := matchedInterface(chainRules[j].Matches[0], false)
@@ -157,6 +157,6 @@ func (f *finder) addRerouted() {
 			continue
 		}
 		delete(names, name)
-		f.add(in, j)
+		f.add(inChain, j)
 	}
 }

@@ -31,7 +31,7 @@ import (
 // ChainPrefix is the prefix of the names of Istio's chains, including ambient mode.
 const ChainPrefix = "ISTIO_"
 
-// Names of the tables and built-in chains of iptables to which istio-iptables adds rules.
+// Names of tables, of built-in chains and of Istio's chains.
 const (
 	tableNAT    = "nat"
 	tableMangle = "mangle"

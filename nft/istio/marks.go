@@ -50,7 +50,7 @@ func (f *finder) inboundMark() uint32 {
 	return m.Value
 }
 
-// addMatching adds the rules of a built-in chain for which the function returns true.
+// addMatching adds the rules of a built-in chain for which matches returns true.
 func (f *finder) addMatching(chain string, matches func(*rules.Rule) bool) {
 	i := f.base(chain)
 	if i < 0 {

@@ -13,8 +13,8 @@ import (
 const lockName = "@sluice.lock"
 
 // LockTimeout is how long writers wait for the lock. Then they continue without the lock,
-// so that no process of the pod can prevent them from writing. Writers hold the lock for about a
-// millisecond.
+// so that no process of the pod can prevent them from writing. Writers usually hold the lock for
+// about a millisecond.
 const LockTimeout = 2 * time.Second
 
 // Lock acquires the advisory lock of the namespace, which serializes changes of several steps, such
@@ -39,7 +39,6 @@ func (n *NS) LockName(
 		return nil, false, os.NewSyscallError("socket", err)
 	}
 	release = func() { _ = unix.Close(fd) }
-	// Contention is rare, and the lock is typically held for about a millisecond.
 	const retryInterval = 200 * time.Microsecond
 	for deadline := time.Now().Add(wait); ; time.Sleep(retryInterval) {
 		err := unix.Bind(fd, &unix.SockaddrUnix{Name: name})

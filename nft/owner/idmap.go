@@ -27,9 +27,10 @@ type Maps struct {
 	err           error // see Err
 }
 
-// MapsOf returns the maps for the namespace. It reads them from a process that it finds in procDir,
-// a mounted /proc; if procDir is empty, there is none. Each id is translated to itself if the user
-// namespace of this process owns the network namespace, or if the kernel does not report the owner.
+// MapsOf returns the maps for the namespace. It reads them from the directory of a process in
+// procDir, a mounted /proc; if procDir is empty, the maps are unknown. Each id is translated to
+// itself if the user namespace of this process owns the network namespace, or if the kernel does
+// not report the owner.
 func MapsOf(ns *netns.NS, procDir string) Maps {
 	var m Maps
 	m.users, m.groups, m.err = idMaps(ns, procDir)

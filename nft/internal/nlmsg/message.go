@@ -1,5 +1,5 @@
-// Package nlmsg sends netlink requests and decodes netlink messages. It checks every length,
-// ignores datagrams from senders other than the kernel, and allocates memory only for texts.
+// Package nlmsg sends netlink requests and decodes netlink messages. It checks every length, and
+// ignores datagrams from senders other than the kernel. Decoding allocates memory only for texts.
 //
 //	_, err := nlmsg.Exchange(fd, buf, request, func(m nlmsg.Message) error {
 //		id := nlmsg.Attributes(m.Body[4:]).Number(unix.NFTA_GEN_ID)

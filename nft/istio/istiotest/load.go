@@ -56,8 +56,8 @@ func Restore(t testing.TB, ns *netns.NS, v Variant, f rules.Family, save string)
 	Run(t, ns, WithCounters(save), program(v, f)+"-restore", "--noflush", "--counters")
 }
 
-// RestoreLargeTable replaces an IPv4 table of iptables-legacy with one that exceeds the limit of
-// package xtables: 110,000 rules, which cost 344 bytes each.
+// RestoreLargeTable adds 110,000 rules of 344 bytes to an IPv4 table of iptables-legacy, which then
+// exceeds the limit of package xtables.
 func RestoreLargeTable(t testing.TB, ns *netns.NS, table string) {
 	t.Helper()
 	Restore(t, ns, Legacy, rules.IPv4,

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// WriteUnreadableTable replaces the IPv4 table raw of iptables-legacy, which must not exist, with a
-// table that the kernel accepts but iptables cannot write: one entry belongs to no chain.
+// WriteUnreadableTable creates the IPv4 table raw of iptables-legacy, which must not exist, with
+// entries that the kernel accepts but iptables cannot write: one entry belongs to no chain.
 func WriteUnreadableTable(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	const (

@@ -15,7 +15,7 @@ import (
 // A PolicyRule is a policy rule with fields for which the ip command or package netlink may have no
 // syntax.
 type PolicyRule struct {
-	Family     uint8 // AF_INET
+	Family     uint8 // AF_INET or AF_INET6
 	Priority   uint32
 	Table      uint8
 	Action     uint8 // 0: FR_ACT_TO_TBL
@@ -56,8 +56,8 @@ func (p PolicyRule) Add(t testing.TB, ns *netns.NS) {
 	}
 }
 
-// isIn reports whether a rule has all attributes. Some kernels ignore attributes that they do not
-// know.
+// isIn reports whether one of the rules has attributes of all types. Some kernels ignore attributes
+// that they do not know.
 func (p PolicyRule) isIn(rules [][]byte) bool {
 	return slices.ContainsFunc(rules, func(rule []byte) bool {
 		found, err := nl.ParseRouteAttr(rule[unix.SizeofRtMsg:])
