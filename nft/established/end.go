@@ -133,7 +133,7 @@ func (e *ender) run() error {
 	return errors.Join(e.err, err)
 }
 
-// endTracked examines the connections with a conntrack entry. With onlyUDP, it skips TCP connections.
+// endTracked examines the connections with a conntrack entry. onlyUDP excludes TCP connections.
 func (e *ender) endTracked(onlyUDP bool) error {
 	for c, err := range conntrack.List() {
 		switch {

@@ -159,7 +159,7 @@ func (q *fastCheck) checkRoute(body []byte) error {
 }
 
 // ensureFast is the fast path of Ensure in the calling thread's namespace. It takes a third of the
-// time of the slow path. If want has no policy routes, ensureFast adds a missing ::6. done reports
+// time of the slow path. If want is only ::6, ensureFast adds it if it is missing. done reports
 // whether the namespace has all objects of want and no unwanted objects of this package. If done is
 // false, Ensure must take the slow path, which also reports errors. added contains ::6 if
 // ensureFast has added it, even if done is false.

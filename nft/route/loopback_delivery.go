@@ -17,7 +17,7 @@ type Description struct {
 	Family rules.Family
 	Text   string
 	// Selective reports whether a route applies only to packets with a certain type of service or
-	// source address, while other packets have a local route.
+	// source address, and other packets do not leave the namespace.
 	Selective bool
 }
 
@@ -69,15 +69,15 @@ func (c conn) undelivered(a netip.Addr) (descriptions []Description, err error) 
 
 // otherRoutes returns the routes, at most 100, by which packets to the address may leave the
 // namespace if they have a type of service or a source address. It assumes that the kernel looks up
-// the table local first ([PrecedingLocal]). isSelective reports whether all other packets have a
-// local route.
+// the table local first ([PrecedingLocal]). isSelective reports whether other packets are certain
+// not to leave the namespace.
 func (c conn) otherRoutes(a netip.Addr) (routes []foundRoute, isSelective bool, err error) {
 	local, err := c.routesTo(a, unix.RT_TABLE_LOCAL)
 	if err != nil {
 		return nil, false, err
 	}
 	last := lastRoute(local)
-	// Without such a route to the single address, other tables matter: the kernel looks them up, or
+	// Without a last route to the single address, other tables matter: the kernel looks them up, or
 	// it has merged the table main into the table local and prefers longer prefixes of main
 	// (fib_trie_table in net/ipv4/fib_trie.c).
 	candidates := local
@@ -113,8 +113,8 @@ func (c conn) routesTo(a netip.Addr, table uint32) ([]foundRoute, error) {
 	})
 }
 
-// lastRoute returns the most specific route that applies to all packets and ends the lookup in the
-// table, or nil.
+// lastRoute returns, of the routes that apply to all packets to the address and deliver or drop
+// them, the one that the kernel prefers, or nil.
 func lastRoute(routes []foundRoute) (last *foundRoute) {
 	for i := range routes {
 		r := &routes[i]

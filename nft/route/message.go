@@ -36,17 +36,17 @@ func addRequest() []byte {
 }
 
 // fastRequests holds the constant requests of a fast check.
-var fastRequests struct{ query, add request }
+var fastRequests struct{ query, add cachedRequest }
 
-// A request is encoded on first use. Unlike [sync.OnceValue], it needs no initialization code at
-// program start.
-type request struct {
+// A cachedRequest is encoded on first use. Unlike [sync.OnceValue], it needs no initialization code
+// at program start.
+type cachedRequest struct {
 	once  sync.Once
 	bytes []byte
 }
 
 // get returns the encoded request. It calls encode on first use.
-func (r *request) get(encode func() []byte) []byte {
+func (r *cachedRequest) get(encode func() []byte) []byte {
 	r.once.Do(func() { r.bytes = encode() })
 	return r.bytes
 }

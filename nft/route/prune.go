@@ -131,8 +131,8 @@ func prune(ns *netns.NS, p pruning) (removed []object, err error) {
 	return removeAll(ns, h, found)
 }
 
-// removeAll removes the objects, even after an error, and returns the objects that existed. If it
-// cannot list the policy rules, it removes none of them.
+// removeAll removes the objects, even after an error, and returns the objects that it has removed.
+// If it cannot list the policy rules, it removes none of them.
 func removeAll(ns *netns.NS, h *netlink.Handle, objects []object) (removed []object, err error) {
 	removals, listErr := listRemovals(ns, objects)
 	errs := []error{listErr}

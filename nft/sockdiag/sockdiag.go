@@ -36,8 +36,8 @@ type States uint32
 const (
 	AnyState  = ^States(0)
 	Listening = States(1 << Listen)
-	// Connected contains the states of TCP sockets from SYN_SENT to LAST_ACK and CLOSING. Sockets
-	// of incoming connections whose handshake is not complete have the state SYN_RECV, and no user.
+	// Connected contains the states of TCP connections except TIME_WAIT. Sockets of incoming
+	// connections whose handshake is not complete have the state SYN_RECV, and no user.
 	Connected = States(1<<Listen-1)&^(1<<TimeWait|1<<Close) | 1<<Closing
 )
 
@@ -54,7 +54,7 @@ type Properties struct {
 	family uint8 // unix.AF_INET or unix.AF_INET6
 	State  State
 	// HasMark reports whether Mark is SO_MARK of the socket. Mark is unknown without CAP_NET_ADMIN
-	// in the user namespace that owns the network namespace, and of a socket in TIME_WAIT.
+	// in the user namespace that owns the network namespace, and for a socket in TIME_WAIT.
 	HasMark bool
 	Mark    uint32
 	// UID is the user of the socket, as an id of the user namespace of this process. INode is 0 if

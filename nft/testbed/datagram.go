@@ -34,7 +34,7 @@ func (s *server) answerDatagrams(l socket.Socket, e endpoint) {
 		}
 		token := strings.TrimSuffix(d.text, "\n")
 		// Ignore the error, which may be an ICMP error about an earlier answer.
-		_ = sendAnswer(l, d, encode(token, r.respond(token)))
+		_ = sendAnswer(l, d, encode(token, r.respond()))
 		r.close()
 	}
 }

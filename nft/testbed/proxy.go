@@ -120,7 +120,7 @@ type forwarder struct {
 	upstream *Conn
 }
 
-func (f forwarder) respond(string) []Hop {
+func (f forwarder) respond() []Hop {
 	a := f.upstream.Ask()
 	if a.Outcome != Answered {
 		return []Hop{f.hop}

@@ -38,9 +38,9 @@ type endpoint struct {
 // fields except By, which the function sets.
 type acceptFunc func(e endpoint, h Hop) (responder, error)
 
-// A responder answers the requests of one connection, or one datagram. A request is a token.
+// A responder answers the requests of one connection, or one datagram.
 type responder interface {
-	respond(token string) []Hop
+	respond() []Hop
 	close()
 }
 
@@ -55,8 +55,8 @@ func acceptAs(name Name) acceptFunc {
 // lastHop is the responder of a server that does not forward.
 type lastHop Hop
 
-func (h lastHop) respond(string) []Hop { return []Hop{Hop(h)} }
-func (h lastHop) close()               {}
+func (h lastHop) respond() []Hop { return []Hop{Hop(h)} }
+func (h lastHop) close()         {}
 
 // newServer returns a server without endpoints.
 func newServer(id identity, accept acceptFunc) *server {
@@ -185,8 +185,8 @@ func (s *server) serveConn(c socket.Socket, e endpoint) {
 		if err != nil {
 			return
 		}
-		if _, err := c.WriteString(encode(strings.TrimSuffix(token, "\n"),
-			r.respond(token))); err != nil {
+		answer := encode(strings.TrimSuffix(token, "\n"), r.respond())
+		if _, err := c.WriteString(answer); err != nil {
 			return
 		}
 	}

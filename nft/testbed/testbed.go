@@ -48,8 +48,8 @@ type Network struct {
 	proxy       *proxy
 }
 
-// New creates the namespaces and connects them. The neighbor answers calls to its own addresses and
-// to every address outside the networks of the pod and of the machine, on every port. If
+// New creates the namespaces and connects them. The neighbor answers each [Call] to its own
+// addresses or to an address outside the networks of the pod and of the machine, on any port. If
 // CAP_SYS_ADMIN or CAP_NET_ADMIN is missing, the error wraps [unix.EPERM].
 func New(o Options) (*Network, error) {
 	n := &Network{options: o}

@@ -194,8 +194,8 @@ func (l *Log) Close() error {
 	return l.closeErr
 }
 
-// restoreLogger sets the logger of the family to the previous logger. If the kernel does not accept
-// the previous logger, restoreLogger removes the logger.
+// restoreLogger sets the logger of the family to the previous logger. If this fails, it removes the
+// logger.
 func (l *Log) restoreLogger(family uint8, name string) error {
 	err := l.ns.Do(func() error {
 		return os.WriteFile(fmt.Sprintf(loggerFile, family), []byte(name), 0)

@@ -1,4 +1,4 @@
-// Package watch reports changes of rules and policy routes in many network namespaces. It uses two
+// Package watch reports changes of rules and policy routes in many network namespaces, with three
 // sockets in total.
 //
 // [Open] returns a [Watcher]. [Watcher.Add] adds a namespace, and [Watcher.Next] waits for an

@@ -28,7 +28,7 @@ func openIDClient() (*idClient, error) {
 	return &idClient{fd: fd}, nil
 }
 
-// close closes the socket. Later requests return [os.ErrClosed].
+// close closes the socket. Later calls of ensure return [os.ErrClosed].
 func (c *idClient) close() {
 	_ = unix.Close(c.fd)
 	c.fd = -1
