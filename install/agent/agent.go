@@ -73,8 +73,8 @@ type Agent struct {
 	exit        chan error  // buffered; receives the reason for an exit
 }
 
-// fetchTimeout limits a request for a pod that the agent forwards from the plugin to the API
-// server. After this time the plugin sends the request itself.
+// fetchTimeout limits a request to the API server for a pod or a namespace that is not cached.
+// After this time the plugin sends the request itself.
 const fetchTimeout = 700 * time.Millisecond
 
 // New returns an agent that has not been started. If several settings are invalid, the error may

@@ -25,7 +25,7 @@ func (a *Agent) ambientPart() observe.Part {
 	return part
 }
 
-// measureAmbient sets the metrics of ambient mode.
+// measureAmbient sets the gauges of ambient mode.
 func (a *Agent) measureAmbient() {
 	for state, n := range a.ambient.pods.Count() {
 		a.metrics.Set(metrics.AmbientPods(string(state)), float64(n))

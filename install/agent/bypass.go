@@ -45,7 +45,7 @@ func (a *Agent) bypassChanged() {
 }
 
 // noteAdd handles the plugin's report of an ADD. The report of a successful ADD shows that the
-// runtime called the plugin, also if the record of the ADD could not be stored.
+// runtime called the plugin, even if the record of the ADD could not be stored.
 func (a *Agent) noteAdd(add agent.Add) {
 	a.reporter.countAdd(add)
 	if add.Result == agent.AddSucceeded && add.UID != "" {
@@ -68,8 +68,8 @@ func chainCheck(s node.Status, paths *strings.Replacer) bypass.ChainCheck {
 }
 
 // runtimePart reports whether the runtime called the plugin for the pods that it started last. This
-// is unknown if no enabled feature enters network namespaces, or if some pods have not been audited
-// yet or cannot be audited.
+// is unknown if audits and repairs in place are disabled, or if some pods have not been audited yet
+// or cannot be audited.
 func (a *Agent) runtimePart() observe.Part {
 	b, bypassed := a.bypass.Current()
 	v := a.options.Settings

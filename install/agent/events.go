@@ -32,7 +32,8 @@ const (
 	// program that writes the configuration may start later than the agent, and until then no pod
 	// with a network starts.
 	noNetworkSettleTime = time.Minute
-	// maxPast is the maximum number of problems that have ended and are not reported yet.
+	// maxPast is the number of unreported past problems from which problems with the same reason
+	// are combined.
 	maxPast = 16
 	// recovered is the reason of the event that reports the end of the last problem.
 	recovered        = "Installed"
@@ -40,8 +41,8 @@ const (
 )
 
 // nodeEvents reports lasting problems of the node, and their end, as events. It compares the
-// current problems with the reported ones: after an outage of the API server it reports the
-// problems that still exist, and no outdated ones. A problem that occurs again is reported again;
+// current problems with the reported ones: after an outage of the API server it reports only the
+// problems that still exist, and those of notePast. A problem that occurs again is reported again;
 // [cluster.Client.SendEvent] counts the repetitions in one event.
 type nodeEvents struct {
 	send func(context.Context, cluster.Event) error
@@ -57,7 +58,7 @@ type nodeEvents struct {
 	ready    bool                 // the node is ready
 	since    map[string]time.Time // beginning of the current problems, by reason
 	reported map[string]int       // number of reported occurrences of the current problems, by reason
-	warned   bool                 // a warning was reported, but not yet the end of the problems
+	warned   bool                 // a current problem was reported, but not yet the end of all
 	past     []problemEvent       // reported once each; see notePast
 }
 

@@ -40,8 +40,8 @@ func (k *kernelTester) result() observe.Part {
 	return k.part
 }
 
-// await repeats the test until it succeeds, and passes each result to report. It returns false if
-// ctx ends before the test succeeds.
+// await repeats the test until the result is ready, and passes each result to report. It returns
+// false if ctx ends before.
 func (k *kernelTester) await(ctx context.Context, report func(observe.Part)) bool {
 	for {
 		part := k.test()

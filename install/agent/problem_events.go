@@ -25,8 +25,8 @@ func (a *Agent) updateEvents() {
 	if s.At.IsZero() {
 		return
 	}
-	// If the plugin can be inserted now, the next reconciliation inserts it, which solves the
-	// problem. It is omitted, because otherwise each start of an agent would send an event.
+	// If the plugin can be inserted now, the next reconciliation inserts it. The problem is then
+	// omitted, because otherwise each start of an agent would send an event.
 	problems := slices.DeleteFunc(slices.Clone(s.Problems), func(p node.Problem) bool {
 		return p.Reason == node.NotReadyToInsert && a.checkInsertable() == nil
 	})

@@ -116,7 +116,7 @@ func (r *reporter) reportProblem(p node.Problem) {
 	if p.Reason == node.WatchFailed {
 		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
 	}
-	// The cause of NotReadyToInsert is reported as an error by its own check.
+	// The cause of NotReadyToInsert is logged by its own check.
 	if !p.Blocking || p.Reason == node.NotReadyToInsert {
 		r.log.Warn(text)
 		return

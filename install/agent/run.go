@@ -164,7 +164,7 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 	return nil
 }
 
-// newPort returns the server for the port with a name.
+// newPort returns the server for the port with the given name.
 func (a *Agent) newPort(name string, h http.Handler) observe.Port {
 	return observe.Port{
 		Handler: h, FromNode: observe.FromNode(a.options.Settings.Text("SLUICE_NODE_IP")),

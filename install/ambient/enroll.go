@@ -173,8 +173,8 @@ func (n *Node) enroll(
 	if applied, err = n.install(ctx, p, desired.ambient, isADD, rulesExpected); err != nil {
 		// After a failed write it is unknown which rules the pod has.
 		if wrote := applied.Outcome != "" && applied.Outcome != nft.Unchanged; p.backend == "" || wrote {
-			// A pod without rules is not pending, as in Istio. With its earlier rules, a pod stays
-			// enrolled.
+			// The annotation of a pod without rules is not set to pending, as in Istio. With its
+			// earlier rules, a pod stays enrolled.
 			p.enrolled, p.shouldAnnotate = false, false
 		}
 		return applied, source.WithKind(agent.KindRules, err)
@@ -193,8 +193,8 @@ func (n *Node) enroll(
 		p.awaitsZtunnel = true
 	}
 	if err = n.notifyZtunnel(ctx, reported, isADD); err != nil {
-		// If the rules existed already, the pod is enrolled: the agent was restarted, and ztunnel
-		// has not connected again yet. The annotation then stays.
+		// If the rules existed already, an earlier agent has enrolled the pod, and ztunnel has not
+		// connected to this one yet. The annotation then stays.
 		p.shouldAnnotate = p.awaitsZtunnel || !errors.Is(err, ztunnel.ErrNotConnected)
 		return applied, source.WithKind(agent.KindZtunnel, err)
 	}

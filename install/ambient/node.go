@@ -56,7 +56,7 @@ type Options struct {
 	// if it is 0.
 	ReportWait time.Duration
 	// ModeTime is the time limit for reading the namespaces of the node's pods when the agent
-	// starts; 5 s if it is 0. No pod is enrolled and no ztunnel is served before.
+	// starts; 5 s if it is 0. Until then no pod is enrolled, and no ztunnel is served.
 	ModeTime time.Duration
 	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
@@ -90,8 +90,8 @@ type Ztunnel interface {
 	IsReplaced() bool
 }
 
-// Host changes the addresses of pods in the node's rules for probes; implemented by
-// the Guard of package hostrules.
+// Host changes the addresses of pods in the node's rules for probes; implemented by the Guard of
+// package hostrules.
 type Host interface {
 	Replace(map[string][]netip.Addr) error
 	Set(uid string, addresses []netip.Addr) error

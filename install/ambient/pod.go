@@ -57,7 +57,7 @@ type pod struct {
 	// ns is the network namespace; nil if it is unknown.
 	ns *netns.NS
 	// isNSReplaced is set if ns has replaced an earlier network namespace. Missing rules are then
-	// no difference: the pod started without an ADD of Sluice.
+	// no difference: the new sandbox was created without an ADD of Sluice.
 	isNSReplaced bool
 	// missingSince is the time of the first of successive searches that found no network namespace
 	// with the addresses of the running pod; zero if the last search found one.
@@ -162,7 +162,7 @@ func (n *Node) forget(p *pod) {
 	}
 }
 
-// otherPods returns the pods with the name, except the current pod, which the cache has reported.
+// otherPods returns the pods with the name, except the current pod, which it marks as listed.
 func (n *Node) otherPods(name cluster.Name, currentUID string) []*pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()

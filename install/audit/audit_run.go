@@ -177,7 +177,6 @@ func (r *auditRun) run(ctx context.Context) {
 // redirect the pod.
 func (r *auditRun) onUnknownDesired(ctx context.Context, err error) {
 	r.nextAuditAt = r.now.Add(errorBackoff)
-	// The pod was deleted, or the agent is stopping.
 	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) {
 		r.ended = r.orphaned && ctx.Err() == nil
 		return

@@ -237,7 +237,7 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 		return err
 	}
 	if d.origin == fromPod && r.desired.origin == fromPod && d.decision == r.desired.decision {
-		d.redirect = r.desired.redirect // the addresses are known already
+		d.redirect = r.desired.redirect // the parameters are known already
 	}
 	r.version, r.pod.records, r.desired = r.item.ResourceVersion, records, d
 	if r.isStatic() {

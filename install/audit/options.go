@@ -95,8 +95,8 @@ func FromSettings(v settings.Values) (Options, error) {
 // needsAudits reports whether an enabled feature needs audits of pods.
 func (o *Options) needsAudits() bool { return o.Compare || o.Policy.IsEnabled() }
 
-// entersNamespaces reports whether an enabled feature enters network namespaces. Without such a
-// feature, the chart gives the agent no permission to enter them.
+// entersNamespaces reports whether an enabled feature enters the network namespaces of pods outside
+// ambient mode. Without such a feature, the agent may lack the permission to enter any.
 func (o *Options) entersNamespaces() bool { return o.Compare || o.Policy.InPlace }
 
 // Cluster performs actions through the API server.

@@ -57,6 +57,7 @@ type pod struct {
 	eventLimit, changeLimit auditLimit
 	pausedUntil             time.Time // no audit begins before, because the last one was expensive
 	pending                 pendingEvents
+	watched                 netns.ID // network namespace whose events cause audits
 
 	// Only the worker that audits the pod uses these fields:
 
@@ -65,7 +66,6 @@ type pod struct {
 	version       string
 	records       []*record.Record
 	desired       desiredState
-	watched       netns.ID // network namespace whose events cause audits
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
 	// undecidedSince is the time of the first of successive audits that could not decide whether

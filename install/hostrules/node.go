@@ -11,13 +11,13 @@ import (
 )
 
 // A Node gives access to the namespaces of the node that the agent's container runs on. It opens
-// each namespace at the first use and keeps it open. It is safe for concurrent use.
+// them at the first use and keeps them open. It is safe for concurrent use.
 type Node struct {
 	// ProcDir is the node's /proc in the agent's mount namespace.
 	ProcDir string
 
 	mu     sync.Mutex
-	net    *netns.NS // network namespace; nil until it is opened
+	net    *netns.NS // network namespace; nil until both are opened
 	cgroup int       // descriptor of the cgroup namespace if net is not nil
 }
 

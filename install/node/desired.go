@@ -205,8 +205,8 @@ func (p *planner) isForeign(name string) bool {
 		!p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)
 }
 
-// releaseOthers removes the plugin from all files except the given ones. They contain the plugin
-// because of earlier settings.
+// releaseOthers removes the plugin from the files that contain it because of earlier settings: all
+// except the given ones.
 func (p *planner) releaseOthers(except ...string) {
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
 		_, hasEntry := p.found.Entries[name]

@@ -215,7 +215,7 @@ func (n *Node) removeTemporary(s Settings, status *Status) {
 const maxAttempts = 5
 
 // configure applies the desired state of the configuration directory. outdated is the first result
-// of install. It returns false after an error, with which the files may have other content.
+// of install. After an error it returns false, and the files may not have the desired content.
 func (n *Node) configure(
 	s Settings, j *journal.Journal, status *Status, outdated bool,
 ) (ok bool) {

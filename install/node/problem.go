@@ -17,7 +17,7 @@ type Problem struct {
 	Blocking bool
 }
 
-// Reason is a stable word for a problem, used in events and metrics.
+// Reason is a stable word for a problem, used in events and messages.
 type Reason string
 
 // The reasons.

@@ -132,7 +132,7 @@ func (r cachedResult) pod() (namespace, name string) {
 }
 
 // mentionedBy returns, by type of plugin, the path of the first configuration in a directory that
-// names the plugin anywhere, also in invalid JSON. unread is the error of the first configuration
+// names the plugin anywhere, even in invalid JSON. unread is the error of the first configuration
 // that cannot be read, and may name any plugin. The map is empty if the directory does not exist.
 func mentionedBy(dir string, plugins []string) (first map[string]string, unread, err error) {
 	files, _, err := readConfigurations(dir)

@@ -45,8 +45,7 @@ func replaced(line string, by ...string) []string {
 	return append(slices.DeleteFunc(slices.Clone(common), func(l string) bool { return l == line }), by...)
 }
 
-// Configurations returns a configuration for each combination of features that needs other
-// permissions.
+// Configurations returns configurations of the features that the permissions may depend on.
 func Configurations() []Configuration {
 	type environment = map[string]string
 	return []Configuration{

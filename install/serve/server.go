@@ -130,7 +130,7 @@ func (s *Server) Listening() bool { return s.listener.Listening() }
 
 // Run serves until the context ends, and returns after all requests have been handled. The socket
 // remains, because the next agent replaces it; until then the plugin uses the API server. Errors
-// are passed to Options.Failed, and a failure to create the socket is repeated.
+// are passed to Options.Failed, and creating the socket is retried.
 func (s *Server) Run(ctx context.Context) {
 	defer s.cancel()
 	defer context.AfterFunc(ctx, s.cancel)()

@@ -1,7 +1,7 @@
 package settings
 
-// operateSettings are the settings of the log and the ports, and the names of the agent's pod, node
-// and DaemonSet.
+// operateSettings are the settings of the log and the ports, and the identities of the agent's pod,
+// node and DaemonSet.
 var operateSettings = []Setting{
 	{
 		Env: "SLUICE_LOG_LEVEL", Helm: "logging.level", Kind: Level, Default: "info",

@@ -1,7 +1,7 @@
 package settings
 
-// repairSettings are the settings of repairs, of the audit and of the counters of rules. Settings
-// of istio-cni's repair have the names of Istio's variables.
+// repairSettings are the settings of repairs, audits, the counters of rules and the search for
+// network namespaces. Settings of istio-cni's repair have the names of Istio's variables.
 var repairSettings = []Setting{
 	{
 		Env: "REPAIR_ENABLED", Helm: "repair.enabled", Kind: Bool, Default: "true",

@@ -22,7 +22,7 @@ const (
 	// eventLife is the time after which the API server deletes an event that is not updated
 	// (kube-apiserver's --event-ttl).
 	eventLife = time.Hour
-	// maxUpdateTime is the time limit of a request that updates an event.
+	// maxUpdateTime is the time limit for updating an event.
 	maxUpdateTime = 10 * time.Second
 )
 
@@ -75,7 +75,7 @@ func keyOf(e Event) eventKey {
 	return eventKey{e.About, e.Warning, e.Reason}
 }
 
-// close discards pending updates, and cancels a running one and waits for its end.
+// close discards pending updates, cancels a running one and waits for its end.
 func (s *eventSeries) close() {
 	s.mu.Lock()
 	s.closed = true

@@ -19,20 +19,18 @@ func (c *Client) DeletePod(ctx context.Context, pod Name, uid, resourceVersion s
 	}, nil)
 }
 
-// LabelPod adds a label to a pod with the UID. It patches the status, because the permission for
-// this is the smallest that includes labels.
+// LabelPod adds a label to a pod with the UID.
 func (c *Client) LabelPod(ctx context.Context, pod Name, uid, key, value string) error {
 	return c.patchMetadata(ctx, pod, uid, "labels", map[string]string{key: value})
 }
 
-// AnnotatePod sets an annotation of a pod with the UID, or removes it if value is nil. It patches
-// the status, as istio-cni does.
+// AnnotatePod sets an annotation of a pod with the UID, or removes it if value is nil.
 func (c *Client) AnnotatePod(ctx context.Context, pod Name, uid, key string, value *string) error {
 	return c.patchMetadata(ctx, pod, uid, "annotations", map[string]*string{key: value})
 }
 
 // patchMetadata patches a field of the metadata of a pod with the UID. It patches the status,
-// because the permission for this is the smallest that includes metadata.
+// as istio-cni does, because the permission for this is the smallest that includes metadata.
 func (c *Client) patchMetadata(
 	ctx context.Context, pod Name, uid, field string, value any,
 ) error {

@@ -14,8 +14,8 @@ type Decision struct {
 	Reason string
 }
 
-// decideBySelection decides whether the agent's DaemonSet, which is not being deleted, selects the
-// node.
+// decideBySelection decides to remove the plugin if the agent's DaemonSet, which is not being
+// deleted, does not select the node.
 func decideBySelection(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Decision {
 	switch selects, err := d.Spec.Template.Spec.Selects(n); {
 	case err != nil:

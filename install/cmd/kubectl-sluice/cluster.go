@@ -73,7 +73,7 @@ func (c cluster) list(
 		scheme.ParameterCodec).Do(ctx).Into(into)
 }
 
-// defaultAgentNamespace is the namespace in which the node agents are searched first.
+// defaultAgentNamespace is the namespace that is searched for node agents first.
 const defaultAgentNamespace = "istio-system"
 
 // agents lists the pods of the node agents on a node, or on all nodes if node is empty.
@@ -124,8 +124,8 @@ func (o *options) searchAgents(ctx context.Context, c cluster) (string, error) {
 	pods = corev1.PodList{}
 	if allErr := c.list(ctx, "pods", metav1.NamespaceAll, list, &pods); allErr != nil {
 		if err == nil && apierrors.IsForbidden(allErr) {
-			return "", fmt.Errorf("the namespace %s has no node agents, and they cannot be searched in "+
-				"all namespaces: %w; set --agent-namespace to the namespace of the node agents",
+			return "", fmt.Errorf("the namespace %s has no node agents, and other namespaces "+
+				"cannot be searched: %w; set --agent-namespace to the namespace of the node agents",
 				defaultAgentNamespace, allErr)
 		}
 		return "", fmt.Errorf("list node agents: %w", allErr)

@@ -223,9 +223,9 @@ func (o *options) nodeStatus(
 	return status
 }
 
-// agentPod returns the pod of the node agent on a node, or nil if there is none. If there are
-// several, for example because the kubelet has evicted one, a running pod takes precedence, and
-// then a pod that has not ended.
+// agentPod returns the pod of the node agent on a node, or nil if there is none. It ignores pods
+// that are being deleted. If there are several, for example because the kubelet has evicted one, a
+// running pod takes precedence, and then a pod that has not ended.
 func agentPod(agents []corev1.Pod, node string) *corev1.Pod {
 	rank := func(p *corev1.Pod) int {
 		switch {

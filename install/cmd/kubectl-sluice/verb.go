@@ -15,7 +15,7 @@ import (
 	clientexec "k8s.io/client-go/util/exec"
 )
 
-// traceVerb is the verb that runs for all pods at the same time, until it is interrupted.
+// traceVerb is the verb that runs for all pods at the same time.
 const traceVerb = "trace"
 
 // runVerb runs rules VERB for the pods that the user names.

@@ -16,8 +16,8 @@ import (
 // ended. It is a variable for tests.
 var maxListed = 50_000
 
-// maxListedBytes is the maximum size in bytes of an object in a list, which client-go also has for
-// an event of a watch. An object that etcd accepts (1.5 MiB, --max-request-bytes) may have more
+// maxListedBytes is the maximum size in bytes of an object in a list; client-go has the same for an
+// event of a watch. An object that etcd accepts (1.5 MiB, --max-request-bytes) may have more
 // than 9 MiB in JSON, because the API server escapes "<" as six bytes.
 const maxListedBytes = 16 << 20
 
