@@ -95,7 +95,7 @@ func withTable(ns *netns.NS, operation string, id ID, use func(*conn) error) err
 // likelyCause returns the likely cause of an errno of these options, as the end of a message.
 func likelyCause(err error) string {
 	switch {
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+	case errors.Is(err, unix.EPERM):
 		return "; the process needs CAP_NET_ADMIN in the user namespace that owns the network namespace"
 	case errors.Is(err, unix.EAFNOSUPPORT):
 		return "; the kernel does not support the address family"

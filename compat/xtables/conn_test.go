@@ -2,10 +2,14 @@ package xtables
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/nft/budgettest"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // fakeTable returns a connection to a table. For each request, sizeOf returns the size of the table
@@ -72,5 +76,17 @@ func TestChangingTableIsReadForALimitedTime(t *testing.T) {
 	if _, err := c.readBlob(); !errors.Is(err, errBusy) || requests > 10 {
 		t.Errorf("error %v after %d slow requests, want %v after at most 10 requests", err,
 			requests, errBusy)
+	}
+}
+
+// TestUnreadableListOfTablesDoesNotAskForOtherPrivileges: the privilege to read the list is not
+// CAP_NET_ADMIN, which the options need.
+func TestUnreadableListOfTablesDoesNotAskForOtherPrivileges(t *testing.T) {
+	err := withTable(nil, "read", ID{rules.IPv4, "nat"}, func(*conn) error {
+		return fmt.Errorf("%w (needs root or CAP_DAC_OVERRIDE)", unix.EACCES)
+	})
+	const want = "iptables-legacy ip nat: read: permission denied (needs root or CAP_DAC_OVERRIDE)"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -106,7 +106,7 @@ type Header struct {
 	In, Out             Interface
 	// Protocol is compared if it is not 0, and in IPv6 only if Flags contains FlagProtocol6.
 	Protocol uint16
-	// TOS is the traffic class of IPv6. It is compared only if Flags contains FlagTOS6.
+	// TOS is the traffic class of IPv6, with FlagTOS6. The kernel does not compare it.
 	TOS uint8
 	// Flags contains bits such as FlagGoto4 of the family. Invert contains bits such as InvertIn.
 	Flags, Invert uint8
