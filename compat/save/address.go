@@ -28,7 +28,7 @@ func (r *ruleReader) readAddress(flag word, not bool) {
 		r.header.negated = w
 	case count > 0:
 		r.header.lastList = w
-		if count >= maxSize/headerSize {
+		if count >= maxRules {
 			r.size = maxSize + 1
 			r.failSize()
 			return

@@ -75,7 +75,7 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	if c.base == nil {
 		return p.errorAt(words[1], "a built-in chain: only these have a policy")
 	}
-	if p.table().Name == "nat" && words[2].is("DROP") { // iptables-restore accepts it in ":OUTPUT DROP"
+	if p.table().Name == "nat" && words[2].is("DROP") { // accepted in ":OUTPUT DROP"
 		return p.errorAt(words[2], "the policy ACCEPT: -P sets no other in table nat")
 	}
 	return p.setPolicy(c, words[2])

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// A SyntaxError is a syntax error at a position of a text. Parse and ParseIstioLog return several
-// errors, joined by [errors.Join].
+// A SyntaxError is a syntax error at a position of a text. Parse and ParseIstioLog may return
+// several, joined by [errors.Join].
 type SyntaxError struct {
 	File string
 	Line int // from 1

@@ -87,8 +87,8 @@ func beginsHeaderOption(text string) bool {
 	return false
 }
 
-// matches returns the header matches of each resulting rule, in the order of the kernel, which
-// compares interfaces first.
+// matches returns the header matches of each resulting rule, in the order in which package compat
+// decodes them.
 func (h *header) matches() [][]rules.Match {
 	var combinations [][]rules.Match
 	for _, source := range orAny(h.source) {

@@ -74,8 +74,8 @@ func (r *moduleReader) matchMultiport() []rules.Match {
 	return []rules.Match{m}
 }
 
-// addPorts writes a single port or range with the match of the protocol, and several ports or
-// ranges with the match multiport.
+// addPorts writes a single port or range with the match of the protocol, and several of them with
+// the match multiport. For UDP-Lite, iptables has only multiport.
 func (p *rulePrinter) addPorts(m rules.MatchPort) error {
 	texts, err := p.portTexts(m, m.Ports)
 	switch {

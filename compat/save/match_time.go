@@ -70,15 +70,15 @@ func timeOfDay(text string) (seconds uint32, ok bool) {
 	return 0, false
 }
 
-// days parses a list of days, and returns a bit for each day. A day is a number from 1 to most, or
+// days parses a list of days, and returns a bit for each day. A day is a number from 1 to last, or
 // one of the names.
-func days(text string, most int, names []string) (bits uint32, ok bool) {
+func days(text string, last int, names []string) (bits uint32, ok bool) {
 	for day := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(day)
 		if i := slices.Index(names, day); i >= 0 {
 			n, err = i+1, nil
 		}
-		if err != nil || n < 1 || n > most {
+		if err != nil || n < 1 || n > last {
 			return 0, false
 		}
 		bits |= 1 << n

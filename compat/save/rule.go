@@ -121,8 +121,8 @@ func (r *ruleReader) next(want string) word {
 	return w
 }
 
-// value returns and removes the value of an option. If the value has the obsolete form of negation,
-// a ! before the value, the variable that not points to becomes true.
+// value returns and removes the value of an option. If the option has the obsolete form of
+// negation, a ! before the value, value sets *not.
 func (r *ruleReader) value(want string, not *bool) word {
 	if len(r.words) > 0 && r.words[0].is("!") && !*not {
 		*not = true

@@ -1,5 +1,5 @@
-// Command felix installs the chains of one workload endpoint and one host endpoint. It calls felix's
-// packages rules and iptables like felix's data plane (felix/dataplane/linux).
+// Command felix installs the chains of one workload endpoint and one host endpoint. It calls
+// felix's packages rules and iptables like felix's data plane (felix/dataplane/linux).
 package main
 
 import (
