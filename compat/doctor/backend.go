@@ -99,8 +99,8 @@ func (d *diagnosis) checkLegacyKernel() {
 	}
 }
 
-// deviationsWithoutEffect returns the deviations that rules in iptables-legacy cannot have, because
-// the tables of iptables-legacy, which Istio uses too, have fixed priorities.
+// deviationsWithoutEffect returns the deviation nat-first if the rules are, or would be, in
+// iptables-legacy. Its tables, which Istio uses too, have fixed priorities.
 func (d *diagnosis) deviationsWithoutEffect() []rules.DeviationID {
 	if d.sluiceTable() == nil && (len(d.sluiceLegacyTables()) > 0 || d.usesLegacy()) {
 		return []rules.DeviationID{rules.NATFirst}

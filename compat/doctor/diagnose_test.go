@@ -899,7 +899,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			Facts{Sockets: rawSocketsOfUsers(1000)},
 			Finding{
 				Topic: "sockets", Severity: Note,
-				Summary: "a raw IP socket of other groups of processes (990) is open",
+				Summary: "a raw IP socket of 990 other groups of processes is open",
 			},
 		},
 		{

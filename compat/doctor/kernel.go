@@ -137,7 +137,7 @@ func (d *diagnosis) checkInterfaces() {
 			}) {
 				severity = Problem
 			}
-			d.add("interfaces", severity, fmt.Sprintf("%s has the address %s, but is down: connections by this"+
+			d.add("interfaces", severity, fmt.Sprintf("%s has the address %s, but is down: connections through this"+
 				" interface fail", i.Name, own[0]), "ip link set "+i.Name+" up, and add its routes again")
 		}
 		hasAddress = hasAddress || len(own) > 0

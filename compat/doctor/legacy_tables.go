@@ -66,6 +66,6 @@ func (d *diagnosis) checkLegacyNAT(name string, t LegacyTable) {
 	d.add("rules", Warning,
 		summary+", the same priority as Sluice's NAT chains: the chain registered last runs first,"+
 			" and a connection that it translates skips the other chain",
-		"either keep the deviation nat-first turned on (see rules help deviations), or remove the"+
+		"either turn on the deviation nat-first (see rules help deviations), or remove the"+
 			" NAT rules that translate the mesh's connections")
 }

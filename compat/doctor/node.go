@@ -144,11 +144,11 @@ func probePacket(h *rules.AmbientHost, pod netip.Addr) rules.Packet {
 	return p
 }
 
-// lastStep returns the last matching rule that is selected, or nil.
-func lastStep(t rules.Trace, selects func(*rules.Step) bool) *rules.Step {
+// lastStep returns the last matching rule for which isWanted returns true, or nil.
+func lastStep(t rules.Trace, isWanted func(*rules.Step) bool) *rules.Step {
 	for _, pass := range slices.Backward(t.Passes) {
 		for i := range slices.Backward(pass.Steps) {
-			if step := &pass.Steps[i]; selects(step) {
+			if step := &pass.Steps[i]; isWanted(step) {
 				return step
 			}
 		}

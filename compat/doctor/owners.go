@@ -20,9 +20,8 @@ func (d *diagnosis) foreignTables() []rules.Table {
 
 // checkNFTables reports the backend that holds Sluice's rules. It also reports the foreign chains
 // of nf_tables at prerouting and output that contain rules: NAT chains, and other chains with a
-// negative priority. Each of these reports says whether the chain runs before or after Sluice's.
-// Foreign chains at input are reported if they can drop packets or set TPROXY's mark on
-// connections.
+// negative priority. Foreign chains at input are reported if they can drop packets or set TPROXY's
+// mark on connections.
 func (d *diagnosis) checkNFTables() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
 		d.checkInstalled()
@@ -104,8 +103,7 @@ func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
 		"run rules validate to test it with connections")
 }
 
-// setsConnectionMark reports whether a rule of the chains sets the mark of connections to the
-// number.
+// setsConnectionMark reports whether a rule of the chains sets the mark of connections to mark.
 func setsConnectionMark(chains []*rules.Chain, mark uint32) bool {
 	return anyAction(chains, func(a rules.Action) bool {
 		return a == rules.Action(rules.MixMark{Conntrack: true, Xor: mark})
@@ -202,7 +200,7 @@ const laterAdvice = "give that chain a higher priority number, so that it runs l
 // natOrderAdvice returns the remedy for foreign NAT chains that run before Sluice's.
 func (d *diagnosis) natOrderAdvice() string {
 	if slices.Contains(d.redirect.Without, rules.NATFirst) {
-		return "either keep the deviation nat-first turned on (see rules help deviations), or " +
+		return "either turn on the deviation nat-first (see rules help deviations), or " +
 			laterAdvice
 	}
 	return laterAdvice + ", or make sure that it does not translate the mesh's connections"

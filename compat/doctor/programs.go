@@ -137,15 +137,15 @@ func (d *diagnosis) checkRawSockets() {
 		}
 		for i, owner := range slices.Sorted(maps.Keys(owners)) {
 			if i == maxSocketOwners {
-				d.add("sockets", Note, fmt.Sprintf("%s of other groups of processes (%d) is open",
+				d.add("sockets", Note, fmt.Sprintf("%s of %d other groups of processes is open",
 					socketType.name, len(owners)-maxSocketOwners), "")
 				break
 			}
-			number := ""
+			more := ""
 			if n := owners[owner]; n > 1 {
-				number = fmt.Sprintf(" (and %d more)", n-1)
+				more = fmt.Sprintf(" (and %d more)", n-1)
 			}
-			d.add("sockets", Note, fmt.Sprintf("%s of %s is open%s: %s", socketType.name, owner, number,
+			d.add("sockets", Note, fmt.Sprintf("%s of %s is open%s: %s", socketType.name, owner, more,
 				socketType.effect), "")
 		}
 	}

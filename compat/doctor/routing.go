@@ -12,7 +12,7 @@ const localTable = 255
 
 // checkMarkRules reports policy rules that precede Sluice's policy rules for packets with the mark
 // of the redirection, and repeated policy rules of Istio. If the redirection has no policy rules,
-// checkMarkRules instead reports foreign policy rules with their priority.
+// checkMarkRules instead reports foreign policy rules with the priority of Sluice's policy rules.
 func (d *diagnosis) checkMarkRules() {
 	marked := d.markedRoute()
 	mark := marked.mark

@@ -34,7 +34,8 @@ var (
 )
 
 // readRawSockets returns the packet sockets and raw IP sockets of the thread's namespace, without
-// their processes. If there are more than maxRawSockets, it returns this number, and an error.
+// their processes. If there are more than maxRawSockets, it returns only the first ones, and an
+// error.
 func readRawSockets() (sockets []RawSocket, err error) {
 	for _, list := range []socketList{{"packet", true, 8}, {"raw", false, 9}, {"raw6", false, 9}} {
 		if sockets, err = list.read(sockets); err != nil {
