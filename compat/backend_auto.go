@@ -16,10 +16,10 @@ import (
 // because it lacks an nf_tables feature that the ruleset needs. Detecting this costs nothing if
 // nf_tables works, needs no additional privileges, and does not depend on installed programs. Check
 // and Read use the backend that holds Sluice's rules, except that Check with a snapshot of nft uses
-// nft. If neither or both backends hold rules, Check uses the same backend as Plan: legacy if
-// [nft.Probe] finds that the kernel lacks a needed feature, and otherwise nft. Read does the same
-// for the features that every ruleset needs. A process without the privileges for nft.Probe tries
-// to read the nftables rules instead.
+// nft. If neither or both backends hold rules, or one cannot be read, Check uses the same backend
+// as Plan: legacy if [nft.Probe] finds that the kernel lacks a needed feature, and otherwise nft.
+// Read does the same for the features that every ruleset needs. A process without the privileges
+// for nft.Probe tries to read the nftables rules instead.
 func Choose(name BackendName) (Backend, error) {
 	switch name {
 	case BackendAuto:
@@ -64,7 +64,7 @@ func isMissingFeature(err error) bool {
 // An unsupportedError means that neither backend can apply a ruleset.
 type unsupportedError struct{ nft, legacy error }
 
-// Error returns the error of each backend, and the remedy.
+// Error returns the error of each backend, and the remedy if the kernel supports neither.
 func (e *unsupportedError) Error() string {
 	text := fmt.Sprintf("cannot use nftables: %v\ncannot use iptables-legacy: %v",
 		e.nft, e.legacy)

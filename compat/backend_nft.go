@@ -191,9 +191,9 @@ func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparis
 	}
 	if found.Generation != 0 && found.Generation == prev.Generation {
 		// The rules have not changed, and ReadSince has read only the routes.
-		routes := rules.Compare(rules.Ruleset{Routing: rs.Routing}, found.Ruleset)
+		diffs := rules.Compare(rules.Ruleset{Routing: rs.Routing}, found.Ruleset)
 		return Comparison{
-			Backend: BackendNFT, Differences: routes, HasRules: prev.hasRules, Snapshot: prev,
+			Backend: BackendNFT, Differences: diffs, HasRules: prev.hasRules, Snapshot: prev,
 		}, nil
 	}
 	diffs := rules.Compare(rs, found.Ruleset)
@@ -234,7 +234,7 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 		removed, err = nft.Remove(ns)
 	}
 	if nft.IsNotSupported(err) {
-		err = nil // a kernel without nf_tables holds no rules of Sluice
+		err = nil // a kernel without nf_tables has no rules to remove
 	}
 	return removed, errors.Join(err, legacyErr)
 }

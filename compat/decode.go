@@ -120,9 +120,8 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 		})
 	}
 	if flags != 0 || d.invert != 0 {
-		// These are the type of service of IPv6, or inversions without a match. The model does not
-		// support them. Current kernels have no other flags, but the flags of later kernels may
-		// have any effect.
+		// The model does not support the remaining flags, such as the type of service of IPv6 or an
+		// inversion without a match. Flags that current kernels lack may have any effect.
 		effect := rules.Reads
 		if flags&^known != 0 || d.invert&^knownInverts != 0 {
 			effect = rules.AnyEffect
@@ -187,7 +186,7 @@ func (d *headerDecoder) addInterface(i xtables.Interface, out bool, invert uint8
 	})
 }
 
-// addAddress converts an address and its mask, which is usually a prefix.
+// addAddress converts an address and its mask, which is usually the mask of a prefix.
 func (d *headerDecoder) addAddress(a xtables.Address, side rules.Side, invert uint8) {
 	if a.Mask.IsUnspecified() && (a.Addr.IsUnspecified() || a.Addr.Is6()) {
 		// An all-zero mask matches every address. In IPv4 this requires that the address of the
@@ -200,7 +199,7 @@ func (d *headerDecoder) addAddress(a xtables.Address, side rules.Side, invert ui
 		}
 		return
 	}
-	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if the mask is not a prefix
+	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if it is not the mask of a prefix
 	p := netip.PrefixFrom(a.Addr, ones)
 	if ones == 0 || p.Masked() != p {
 		name := map[rules.Side]string{

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readLegacy returns the selected rules of the tables of iptables-legacy in the namespace of the
-// thread. selection is sluiceRules or sluiceAndPrecedingRules. readLegacy creates no table.
+// readLegacy returns the selected rules of sluiceTables in the namespace of the thread. selection
+// is sluiceRules or sluiceAndPrecedingRules. readLegacy creates no table.
 func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 	ids, err := xtables.Tables(nil)
 	if err != nil {

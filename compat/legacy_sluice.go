@@ -160,7 +160,7 @@ func (e encodedRules) insertInto(t *xtables.Table) error {
 	for i := range t.Chains {
 		c := &t.Chains[i]
 		c.Rules = insertJumps(c.Rules, jumps[c.Name])
-		delete(jumps, c.Name) // a table that iptables did not write may have two such chains
+		delete(jumps, c.Name) // other programs can write two chains with one name
 	}
 	return nil
 }

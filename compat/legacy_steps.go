@@ -56,7 +56,7 @@ type step struct {
 //
 //   - raw assigns conntrack zones for DNS over UDP and captures nothing. nat captures queries
 //     regardless of the content of raw. During the change a reply may be lost.
-//   - Only mangle and nat capture connections. If only one of the two changes, the change is atomic.
+//   - Only mangle and nat capture connections. If one of the two changes, the change is atomic.
 //   - If both change, capture may move from one to the other, for example when the interception
 //     mode changes. Between the two replacements a connection could traverse neither the old nor
 //     the new rules, or both. Therefore mangle is replaced first, with the new rules and a gate,

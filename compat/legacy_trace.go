@@ -186,8 +186,8 @@ func traceJumps(f rules.Family, filter trace.Filter) ([]jumpRule, error) {
 	return jumps, nil
 }
 
-// limitMatch returns a match that limits a rule to rate packets per second, with a burst of rate
-// packets.
+// limitMatch returns a match that limits a rule to about rate packets per second, but at most
+// scale, with a burst of rate packets.
 func limitMatch(rate uint32) xt.Extension {
 	const scale = 10000      // XT_LIMIT_SCALE, linux/netfilter/xt_limit.h
 	data := make([]byte, 40) // struct xt_rateinfo; the kernel sets the fields after avg and burst

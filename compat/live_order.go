@@ -159,8 +159,9 @@ func (p *liveOrder) compareAll() {
 // runsBefore reports whether the first chain is known to run before the second.
 func (p *liveOrder) runsBefore(i, j int) bool { return p.following[i].Bit(j) == 1 }
 
-// sortIndexes returns the indexes of the chains in their order. The next chain is always the first
-// remaining chain that no other remaining chain precedes.
+// sortIndexes returns the indexes of the chains in their order. The next chain is the first
+// remaining chain that no other remaining chain precedes or, if the order has a cycle, the first
+// remaining chain.
 func (p *liveOrder) sortIndexes() []int {
 	n := len(p.chains)
 	preceding := make([]int, n) // for each chain, the number of remaining chains that precede it

@@ -19,7 +19,7 @@ type queryAttr struct {
 	target, attachType, _, _ uint32
 	programs                 uint64
 	count, _                 uint32
-	_, _, _, _               uint64 // flags of attachment, links, revision
+	_, _, _, _               uint64 // prog_attach_flags, link_ids, link_attach_flags, revision
 }
 
 // queryPrograms returns the IDs of the programs at a hook of a target, which is a file descriptor

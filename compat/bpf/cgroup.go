@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/owner"
 )
 
-// cgroupAttachPoints contains the hooks of a cgroup at which programs can change which packets are
-// captured, or which socket receives them.
+// cgroupAttachPoints contains the hooks of a cgroup whose programs see connections or packets.
 var cgroupAttachPoints = []attachPoint{
 	{Connect4, unix.BPF_CGROUP_INET4_CONNECT},
 	{Connect6, unix.BPF_CGROUP_INET6_CONNECT},
@@ -32,8 +31,8 @@ var cgroupAttachPoints = []attachPoint{
 	{SetSockOpt, unix.BPF_CGROUP_SETSOCKOPT},
 }
 
-// addCgroups adds the programs at the cgroups of the processes in the namespace, and at the
-// ancestors of these cgroups.
+// addCgroups adds the programs that are attached to the cgroups of the processes in the namespace,
+// and to the ancestors of these cgroups.
 func (l *Listing) addCgroups(ns *netns.NS, proc string) {
 	paths := cgroupsOf(ns.ID(), proc)
 	if len(paths) == 0 {

@@ -110,10 +110,10 @@ func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effe
 }
 
 // inOrder returns the desired tables with the order that their base chains will have among the
-// chains of the other tables. A chain that is installed with the same priority keeps its order, and
-// shares its Base with the installed chain, because [Decide] tries all possible orders of installed
-// chains. Any other chain will be registered, and runs before the chains that have the same
-// priority.
+// chains of the other tables. A chain that is installed at the same hook, with the same type and
+// priority, keeps its order, and shares its Base with the installed chain, because [Decide] tries
+// all possible orders of installed chains. Any other chain will be registered, and runs before the
+// chains that have the same priority.
 func inOrder(desired []rules.Table, installed *rules.Table, others []rules.Table) []rules.Table {
 	tables := slices.Clone(desired)
 	for i := range tables {

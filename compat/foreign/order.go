@@ -13,7 +13,7 @@ const maxOrders = 8
 
 // ordersOf returns a function for each permutation of the ambiguous base chains. Each function sets
 // its permutation in the ruleset. The last function sets the present order. ordersOf returns false
-// if there are more orders than maxOrders, or if it is unknown which chains run before conntrack.
+// if there are more orders than maxOrders, or if chains at the position of conntrack are ambiguous.
 //
 // Some of the orders may be impossible, because ordersOf also permutes pairs whose order is known.
 // This is safe: an additional order can only make the effect unknown.
@@ -21,8 +21,8 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	orders := []func(){func() {}}
 	for _, a := range ambiguous {
 		if a.Chains[0].Chain.Base.Position() == rules.ConntrackPriority {
-			// All chains of an ambiguity have the same position. Here this is the position of
-			// conntrack, and it is also unknown which chains run before conntrack.
+			// All chains of an ambiguity have the same position. At the position of conntrack, it
+			// may also be unknown which chains run before conntrack.
 			return nil, false
 		}
 		var present []int

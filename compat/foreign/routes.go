@@ -48,7 +48,7 @@ func listed(texts []string) string {
 }
 
 // unknownEncapsulation returns a sentence if packets that the desired ruleset captures may leave or
-// reach the namespace in other packets, of which the chains see only the outer ones.
+// reach the namespace encapsulated. The chains then see only the outer packets.
 func unknownEncapsulation(live *compat.Live, desired *rules.Ruleset) []string {
 	var found []string
 	for _, d := range live.LoopbackRoutes.Encapsulating {

@@ -58,7 +58,7 @@ var (
 	flagNames = []string{"SYN", "ACK", "FIN", "RST", "SYN,ACK", "SYN,ACK,FIN,RST"}
 )
 
-// TProxyListeners contains the listeners that a trial opens, unless it runs without listeners.
+// TProxyListeners contains the listeners that a trial may open.
 var TProxyListeners = []Listener{
 	{15001, rules.Owner{UID: 0, GID: 1337}},
 	{15006, rules.Owner{UID: 1337, GID: 1337}},

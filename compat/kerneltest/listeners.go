@@ -24,7 +24,7 @@ func (g *Generator) drawListeners() []Listener {
 	return open
 }
 
-// setListeners opens the listeners, unless they are open, and closes others.
+// setListeners opens the listeners, unless they are open, and closes all others.
 func (n *Network) setListeners(open []Listener) error {
 	if slices.Equal(open, n.open) {
 		return nil

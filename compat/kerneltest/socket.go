@@ -47,7 +47,7 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 		if err != nil {
 			return os.NewSyscallError("socket", err)
 		}
-		// Without a timeout, the test would wait forever if the kernel kept earlier packets in the
+		// Without a timeout, sending would block forever if the kernel kept earlier packets in the
 		// send buffer.
 		timeout := unix.Timeval{Sec: 10}
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO,

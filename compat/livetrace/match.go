@@ -290,7 +290,7 @@ func redirectedPort(to rules.RedirectTo, port uint16) uint16 {
 	return to.Port
 }
 
-// portText returns a blank and the destination port if the rule matches ports. Otherwise it returns
+// portText returns a space and the destination port if the rule matches ports. Otherwise it returns
 // an empty text.
 func (o *Observation) portText(r *rules.Rule) string {
 	for _, m := range r.Matches {

@@ -69,9 +69,9 @@ func verdictText(v trace.Verdict) string {
 }
 
 // Path returns a line for each step: hook, owner, position and text of the rule. A line also
-// contains the conntrack state, the packet's mark and the assigned conntrack zone, if they differ
-// from the line before. nf_tables reports the mark after the rule, and iptables-legacy the mark
-// before it.
+// contains the conntrack state and the packet's mark, if they differ from the line before, and the
+// first assigned conntrack zone. nf_tables reports the mark after the rule, and iptables-legacy the
+// mark before it.
 func (o *Observation) Path() []string {
 	lines := make([]string, len(o.Steps))
 	mark, state, hasZone := o.Packet.Mark, "", false

@@ -51,7 +51,7 @@ type (
 		Family     string            `json:"family"`
 		Table      string            `json:"table"`
 		Name       string            `json:"name"`
-		Type       json.RawMessage   `json:"type"` // a name or a list of names; other forms are ignored
+		Type       json.RawMessage   `json:"type"` // a name or a list of names, else ignored
 		Flags      json.RawMessage   `json:"flags"`
 		Size       uint32            `json:"size"`
 		Timeout    json.RawMessage   `json:"timeout"` // in seconds

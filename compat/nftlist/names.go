@@ -121,7 +121,7 @@ var (
 	}
 )
 
-// The names of other values: ARPHRD_* of linux/if_arp.h, and IPCT_* of
+// The names of other values: ARPHRD_* of linux/if_arp.h, weekdays, and IPCT_* of
 // linux/netfilter/nf_conntrack_common.h.
 var (
 	deviceTypes = nameTable{

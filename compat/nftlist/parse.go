@@ -18,7 +18,7 @@ const (
 
 // Parse parses a listing. A listing that begins with a brace is JSON, and any other listing is
 // text. file is the name of the listing in errors. A syntax error is a [*save.SyntaxError]. A
-// listing of more than 64 MiB is an error, or of more than 1/512 of the runtime's memory limit.
+// listing of more than 64 MiB, or of more than 1/512 of the runtime's memory limit, is an error.
 func Parse(file string, r io.Reader) (*Listing, error) {
 	const unchanged = -1
 	limit := min(maxSize, debug.SetMemoryLimit(unchanged)/maxAmplification)

@@ -114,7 +114,7 @@ func (b *setBuilder) getNamed(
 }
 
 // complete returns the sets. The elements of a set that an unsupported statement may change are
-// unknown, and so are the elements of a set that rules change if they may expire.
+// unknown. So are the elements of a set that rules change, if omitsExpiration returns true for it.
 func (b *setBuilder) complete() []nft.Set {
 	for i := range b.sets {
 		s := &b.sets[i]

@@ -272,7 +272,7 @@ func (p *planner) firstCaptured(
 
 // planMarkedPackets adds a packet to another host with the mark of the policy route. The policy
 // route delivers it locally, like the application's replies to a proxy that uses the client's
-// address. The packet is a datagram, because no other rule matches a datagram.
+// address. The packet is a UDP datagram, because the other rules match only TCP and DNS.
 func (p *planner) planMarkedPackets(f rules.Family) {
 	routing := p.rules.Routing
 	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
