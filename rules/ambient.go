@@ -110,7 +110,7 @@ func CompileAmbient(a Ambient) (Ruleset, error) {
 }
 
 // RedirectsToZtunnel reports whether the ruleset contains rules of [CompileAmbient]. The rules of a
-// [Redirect] never set [AmbientMark].
+// [Redirect] contain no [MixMark].
 func (rs *Ruleset) RedirectsToZtunnel() bool {
 	return rs.HasAction(func(a Action) bool {
 		m, ok := a.(MixMark)

@@ -89,8 +89,8 @@ func compareNamed[T any](
 	return diffs
 }
 
-// compareTables returns the differences of the chains of two tables, and a difference for each
-// unused set of got that no rule of want uses.
+// compareTables returns the differences of two tables: of their chains and their owner flags, and
+// one for each unused set of got that no rule of want uses.
 func compareTables(want, got *Table) []Difference {
 	table := want.Family.String() + " " + want.Name
 	chainName := func(c *Chain) string { return "chain " + table + " " + c.Name }
@@ -188,7 +188,7 @@ func (p PolicyRoute) ruleString() string {
 		p.Table)
 }
 
-// String returns the hook, priority and policy in nft's syntax.
+// String returns the type, hook, priority and policy in nft's syntax, or "no hook" for nil.
 func (b *Base) String() string {
 	if b == nil {
 		return "no hook"

@@ -31,7 +31,10 @@ const (
 
 	// MaxOwnerGroups is Istio's maximum number of owner groups (ISTIO_OUTBOUND_OWNER_GROUPS).
 	MaxOwnerGroups = 64
+)
 
+// Sluice's constants.
+const (
 	// TableName is the name of Sluice's nftables table, of family inet.
 	TableName = "sluice"
 	// PolicyPriority is the priority of Sluice's policy rules. They precede the rule of the main

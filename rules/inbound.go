@@ -38,8 +38,8 @@ func (c *compiler) inboundPorts() []Match {
 	return []Match{tcp, toPort(c.InboundPorts.Ports...)}
 }
 
-// manglePrerouting drops invalid packets, and in TPROXY mode assigns inbound connections to the
-// proxy.
+// manglePrerouting drops invalid packets with DropInvalid, and in TPROXY mode assigns inbound
+// connections to the proxy.
 func (c *compiler) manglePrerouting() Chain {
 	b := c.base("mangle-prerouting", Filter, Prerouting,
 		c.priority(ManglePriority, IstioManglePriority))

@@ -8,7 +8,7 @@ type commonSubsequence struct{ want, got []bool }
 // add marks a rule by its positions in both lists.
 func (c commonSubsequence) add(want, got int) { c.want[want], c.got[got] = true, true }
 
-// If there are at most maxPairs pairs of equal rules, all pairs are tried; they take about 4 MB. If
+// If there are at most maxPairs pairs of equal rules, all pairs are tried; they take about 3 MB. If
 // there are more, the nth occurrence of a rule in one list is paired only with the occurrences
 // n-maxDistance to n+maxDistance in the other list.
 const (

@@ -113,8 +113,8 @@ func CgroupOf(path string) MatchCgroup {
 	return MatchCgroup{Path: strings.Join(elements, "/"), Level: uint8(len(elements))}
 }
 
-// Same reports whether m and o match the same cgroup. It compares the numbers if both are known,
-// and otherwise the paths.
+// Same reports whether m and o match the same cgroup. It compares the levels, and the numbers if
+// both are known, otherwise the paths.
 func (m MatchCgroup) Same(o MatchCgroup) bool {
 	if m.ID != 0 && o.ID != 0 {
 		return m.ID == o.ID && m.Level == o.Level

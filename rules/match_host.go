@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// The matches of this file depend on routes, addresses and sockets of the host. Two rulesets are
-// compared for the same host, so such a condition has the same result in both.
+// The matches of this file depend on routes, addresses, sockets and lists of the host. Two rulesets
+// are compared for the same host, so such a condition has the same result in both. [MatchListed]
+// documents an exception.
 
 // AddrType is the type of an address in routing: a route type (enum in linux/rtnetlink.h).
 type AddrType uint8
@@ -144,7 +145,7 @@ func (m MatchSocket) String() string {
 	return "socket transparent " + value + kindText(m.Kind)
 }
 
-// kindText returns the kind of a lookup in parentheses, after a blank.
+// kindText returns the kind of a lookup, if there is one, in parentheses after a blank.
 func kindText(kind string) string {
 	if kind == "" {
 		return ""

@@ -63,8 +63,8 @@ func (o Outcome) Captured() bool {
 func (o Outcome) HasListener() bool { return !o.Dropped && o.Undecided == "" && o.TProxy != 0 }
 
 // Same reports whether two outcomes have equal effects. If both drop the packet, only the conntrack
-// mark and the reply are compared. An outcome that is undecided or has unknown marks is equal to
-// nothing.
+// mark and the reply are compared. An outcome that is undecided or has unknown marks is not the
+// same as any other.
 func (o Outcome) Same(p Outcome) bool {
 	switch {
 	case o.Undecided != "" || p.Undecided != "" || o.UnknownMarks != "" || p.UnknownMarks != "":
@@ -88,7 +88,7 @@ func (o Outcome) String() string {
 	}
 	addIf(o.SNATAddr.IsValid(), "source %s", o.SNATAddr)
 	addIf(!o.SNATAddr.IsValid() && o.SNAT != "", "another source (%s)", o.SNAT)
-	addIf(o.LeavesLoopback, "leaves by another interface than lo")
+	addIf(o.LeavesLoopback, "leaves through an interface other than lo")
 	addIf(o.Untracked, "not tracked")
 	addIf(o.Zone != 0, "conntrack zone %d", o.Zone)
 	addIf(o.Helper != "", "conntrack helper %s", o.Helper)

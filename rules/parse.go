@@ -9,9 +9,8 @@ import (
 )
 
 // The parsers accept the syntax of istio-iptables' flags and Istio's annotations. The elements of a
-// list are separated by commas. Empty elements are ignored, and so are blanks around elements.
-// Istio differs only in that it refuses blanks around prefixes. An error names every invalid
-// element and what is allowed.
+// list are separated by commas. Empty elements are ignored, and so are blanks around elements;
+// Istio refuses blanks around prefixes. An error names every invalid element and what is allowed.
 
 // ParseMode parses the interception mode; an empty text means REDIRECT, Istio's default.
 func ParseMode(text string) (Mode, error) {

@@ -24,8 +24,8 @@ func Printable(text string) string {
 }
 
 // PrintableJSON returns the JSON text with an escape sequence in place of each character that is
-// not printable. The result has the same meaning. [encoding/json] escapes only the characters below
-// U+0020, U+2028 and U+2029.
+// not printable. The result has the same meaning. Of these characters, [encoding/json] escapes only
+// those below U+0020, U+2028 and U+2029.
 func PrintableJSON(text []byte) []byte {
 	var b bytes.Buffer
 	for _, c := range string(text) {
@@ -41,9 +41,9 @@ func PrintableJSON(text []byte) []byte {
 	return b.Bytes()
 }
 
-// String returns the tables in the language of nft(8), and the routes as comments. `nft -f` accepts
-// the text of a compiled ruleset. A ruleset that was read may have matches and actions that nft has
-// no syntax for. Its text is printable: see [Printable].
+// String returns the tables in the language of nft(8), and the routing as comments. `nft -f`
+// accepts the text of a compiled ruleset. A ruleset that was read may have matches and actions that
+// nft has no syntax for. Each line is printable: see [Printable].
 func (rs Ruleset) String() string {
 	b := new(strings.Builder)
 	for i := range rs.Tables {
@@ -124,8 +124,8 @@ func (r *Rule) String() string {
 	return strings.Join(words, " ")
 }
 
-// matchTexts returns the texts of the matches. As in nft, a protocol directly before a port or TCP
-// flags has no text of its own: the text of the port or the flags names the protocol.
+// matchTexts returns the texts of the matches. As in nft, a single protocol directly before a port
+// or TCP flags has no text of its own: the text of the port or the flags names the protocol.
 func (r *Rule) matchTexts() []string {
 	var words []string
 	protocol := ""

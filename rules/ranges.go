@@ -47,7 +47,8 @@ func (r Range[T]) String() string {
 }
 
 // Normalize returns the same numbers as sorted, disjoint ranges. Overlapping and adjacent ranges
-// are merged. Adjacent single numbers stay single, because a list of ports is easier to recognize.
+// are merged, but not a single number with an adjacent number or range, because a list of ports is
+// easier to recognize.
 func Normalize[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	if len(ranges) == 0 {
 		return nil
@@ -69,7 +70,7 @@ func Normalize[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	return merged
 }
 
-// joined returns normalized ranges with adjacent single numbers merged too.
+// joined returns normalized ranges with all adjacent numbers and ranges merged.
 func joined[T uint16 | uint32](ranges []Range[T]) []Range[T] {
 	merged := ranges[:1:1]
 	for _, r := range ranges[1:] {

@@ -65,8 +65,9 @@ type RolePackets struct {
 	Packets uint64
 }
 
-// PacketsByRule returns the counters of the rules with a role, in the order of the rules. It takes
-// the roles from desired and the counts from read. Both rulesets must be equal; see [Equal].
+// PacketsByRule returns the packets that each rule with a role has counted, in the order of the
+// rules. It takes the roles from desired and the counts from read. Both rulesets must be equal; see
+// [Equal].
 func PacketsByRule(desired, read Ruleset) []RolePackets {
 	var counters []RolePackets
 	for i := range desired.Tables {

@@ -264,8 +264,8 @@ type Line int
 type Routing struct {
 	// Policies are the policy routes, at most one for each family.
 	Policies []PolicyRoute
-	// LoopbackAddrs are additional addresses of lo: ::6, the source of the proxy's inbound
-	// connections. (127.0.0.6 is not needed, because all of 127.0.0.0/8 is local.)
+	// LoopbackAddrs are additional addresses of lo: ::6, the source of the proxy's connections to
+	// the application. (127.0.0.6 is not needed, because all of 127.0.0.0/8 is local.)
 	LoopbackAddrs []netip.Addr
 
 	// Unrouted are policy rules without their route, which have no effect.

@@ -124,7 +124,7 @@ func (w *walk) inAnotherZone(outcomes []flow, later set) set {
 	return unknown
 }
 
-// stepsOfZones returns the first evaluated rule that assigns each zone, except zone 0.
+// stepsOfZones returns the first rule that assigns each zone, except zone 0.
 func (w *walk) stepsOfZones() map[uint16]*rules.Step {
 	steps := map[uint16]*rules.Step{}
 	for t, c := range w.rs.AllChains() {

@@ -39,7 +39,8 @@ var outcomeParts = []outcomePart{
 		},
 	},
 	{
-		name: "tracks it", byFirst: true, atBase: isRaw, sets: isAction[rules.Notrack],
+		name: "disables conntrack for it", byFirst: true, atBase: isRaw,
+		sets:  isAction[rules.Notrack],
 		value: func(o rules.Outcome) any { return o.Untracked },
 	},
 	{

@@ -44,9 +44,9 @@ func comparesOnlySocket(m rules.MatchOwner) bool {
 
 // cgroupMatches returns the packets whose socket is in a cgroup. A packet has no field for the
 // cgroup: the cgroup is a fact about the sender, equal on both sides. A closed socket, which has no
-// owner, is still in its cgroup (ClosedSocketHasCgroup). For a received packet, nft
-// compares the cgroup of the socket that receives it (SocketMatchLooksUpReceiver), and xtables has
-// no such match.
+// owner, is still in its cgroup (ClosedSocketHasCgroup). For a received packet, nft compares the
+// cgroup of the socket that receives it (SocketMatchLooksUpReceiver), and xtables has no such
+// match.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	isReceived := s.hook == rules.Prerouting || v.loopbackArrival
 	switch {

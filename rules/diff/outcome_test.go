@@ -554,24 +554,37 @@ func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 	}
 }
 
-// TestPolicyOfNATDrops verifies that a decision names the policy of a NAT chain that drops packets.
-func TestPolicyOfNATDrops(t *testing.T) {
+// TestReasonWithoutRule verifies that a decision names the reason if no rule determined an outcome.
+func TestReasonWithoutRule(t *testing.T) {
 	drops := natIn(when(redirect(15006), tcp))
 	drops.Base.Drop = true
-	left := ruleset(drops)
-	r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: ruleset()}, diff.Options{})
-	const want = "chain ip t nat-prerouting drops by its policy"
-	found := false
-	for _, c := range r.Classes {
-		if o := c.Outcome.Left; o.Outcome.Dropped {
-			found = true
-			if o.Reason != want {
-				t.Errorf("%s: %q, want %q", c.Witness, o.Reason, want)
+	raw := func(r rules.Rule) rules.Ruleset {
+		return ruleset(base(rules.Filter, rules.Prerouting, -300, r))
+	}
+	for _, tc := range []struct {
+		left, right rules.Ruleset
+		drops       bool
+		reason      string // of the outcomes on the left side with this value of Dropped
+	}{
+		{ruleset(drops), ruleset(), true, "chain ip t nat-prerouting drops by its policy"},
+		{
+			raw(when(rules.Count{})), raw(when(rules.Notrack{}, tcp)), false,
+			"no rule disables conntrack for it; the policy is accept in ip t filter-prerouting",
+		},
+	} {
+		r := decide(tc.left, tc.right)
+		found := false
+		for _, c := range r.Classes {
+			if o := c.Outcome.Left; o.Outcome.Dropped == tc.drops {
+				found = true
+				if o.Reason != tc.reason {
+					t.Errorf("%s: %q, want %q", c.Witness, o.Reason, tc.reason)
+				}
 			}
 		}
-	}
-	if !found {
-		t.Errorf("classes %v, want one of dropped packets", r.Classes)
+		if !found {
+			t.Errorf("classes %v, want one with the reason %q", r.Classes, tc.reason)
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ type runSetKey struct {
 	view  view
 }
 
-// runsOf divides the rules of a chain into runs. It omits rules that have neither an action nor a
+// runsOf divides the rules of a chain into runs. It omits rules that affect no packets and have no
 // side effect. In the space of one packet, each rule is a run, because each matching rule is a step
 // of the explanation.
 func (w *walk) runsOf(c rules.ChainRef) []run {
@@ -58,8 +58,8 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 				runs[n-1].end = i + 1
 				continue
 			}
-			onlyCounts := !slices.ContainsFunc(list[i].Actions, rules.AffectsPackets)
-			if onlyCounts && !hasSideEffects(&list[i]) {
+			affectsPackets := slices.ContainsFunc(list[i].Actions, rules.AffectsPackets)
+			if !affectsPackets && !hasSideEffects(&list[i]) {
 				continue
 			}
 		}

@@ -23,7 +23,7 @@ type variable struct {
 // yesNoPrefix begins the text of a variable that is the answer to a yes-no question.
 const yesNoPrefix = "whether "
 
-// keySeparator separates the parts of a key. No text of a rule contains it.
+// keySeparator separates the parts of a key. Programs do not use it in the names of objects.
 const keySeparator = "\x01"
 
 type variableKind uint8

@@ -181,7 +181,7 @@ func (s *space) sourceCondition(condition string, v *view) set {
 
 // masqueradesTo reports whether the source after MASQUERADE, which is one of the known addresses of
 // the host (nf_nat_masquerade_ipv4 in net/netfilter/nf_nat_masquerade.c), is in one of the ranges.
-// known is false if only some of the addresses are.
+// known is false if only some of the addresses are, or if no address is known.
 func (s *space) masqueradesTo(v *view, ranges []netipx.IPRange) (in, known bool) {
 	if !strings.HasPrefix(v.snatAction, "masquerade") {
 		return false, false

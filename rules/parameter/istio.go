@@ -32,9 +32,10 @@ type Invocation struct {
 // Redirect returns the redirection that istio-iptables programs, with all deviations of Sluice
 // enabled. Flags take precedence over variables, as in istio-iptables.
 //
-// The error has one line for each wrong input. The line names the flag or variable, the value and
-// what is allowed. Unlike istio-iptables, Redirect rejects unknown values of Boolean variables and
-// of modes. An unknown flag is an error; flags that have no effect on the rules are ignored.
+// The error has a line for each unknown flag, and for each invalid value or element of a list, with
+// the flag or variable, the value and what is allowed. Unlike istio-iptables, Redirect rejects
+// unknown values of Boolean variables and of modes. Flags that have no effect on the rules are
+// ignored.
 func (in Invocation) Redirect() (rules.Redirect, error) {
 	args := ParseArguments(in.Args)
 	var errs []error

@@ -144,8 +144,8 @@ func (p *Parameter) FlagName() string {
 	return "--" + p.Flag
 }
 
-// Set parses the text in the syntax of istio-iptables and stores the value. The error has one line
-// for each wrong element and leaves the values unchanged.
+// Set parses the text in the syntax of istio-iptables and stores the value. If elements are wrong,
+// the error has one line for each of them, and the values are unchanged.
 func (p *Parameter) Set(v *Values, text string, n Names) error { return p.set(v, text, n) }
 
 // setter returns a function that parses a text and stores the value in the field.

@@ -10,10 +10,10 @@ import (
 // (SLUICE_LONG=1). The number in the long form is the default of package rapid.
 const shortChecks, longChecks = 15, 100
 
-// SetRapidChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15,
-// and panics if SLUICE_CHECKS is not a positive integer. If the flag -rapid.checks is given, it
-// determines the number instead. In the long form, the number is rapid's default of 100.
-// SetRapidChecks parses the flags. TestMain of packages with expensive inputs calls it.
+// SetRapidChecks parses the flags and sets the number of random inputs of rapid.Check: the value of
+// the flag -rapid.checks if it is given, in the long form rapid's default of 100, and otherwise
+// $SLUICE_CHECKS, by default 15; it panics if this is not a positive integer. TestMain of packages
+// with expensive inputs calls it.
 func SetRapidChecks(getenv func(string) string) {
 	flag.Parse()
 	unchanged := getenv("SLUICE_LONG") == "1"
@@ -59,7 +59,7 @@ func checks(getenv func(string) string) int {
 	}
 	number, err := strconv.Atoi(text)
 	if err != nil || number < 1 {
-		panic(fmt.Sprintf("SLUICE_CHECKS=%q is not a number from 1", text))
+		panic(fmt.Sprintf("SLUICE_CHECKS=%q is not a positive integer", text))
 	}
 	return number
 }

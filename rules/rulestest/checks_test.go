@@ -57,7 +57,7 @@ func TestTrials(t *testing.T) {
 	for _, number := range []string{"0", "-1", "many"} {
 		func() {
 			defer func() {
-				want := `SLUICE_CHECKS="` + number + `" is not a number from 1`
+				want := `SLUICE_CHECKS="` + number + `" is not a positive integer`
 				if got := recover(); got != want {
 					t.Errorf("SLUICE_CHECKS=%s: the panic is %v, want %s", number, got, want)
 				}

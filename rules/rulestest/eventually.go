@@ -9,15 +9,15 @@ import (
 // a busy machine.
 const eventuallyLimit = time.Minute
 
-// Eventually checks a condition every few milliseconds until it is met. It fails the test after a
-// minute.
+// Eventually checks a condition every pollInterval until it is met. It fails the test after
+// eventuallyLimit.
 func Eventually(t testing.TB, condition string, met func() bool) {
 	t.Helper()
 	wait(t, met, func() { t.Fatalf("not met after %s: %s", eventuallyLimit, condition) })
 }
 
 // EventuallySucceeds repeats an attempt until it returns nil. It fails the test with the last error
-// after a minute.
+// after eventuallyLimit.
 func EventuallySucceeds(t testing.TB, description string, attempt func() error) {
 	t.Helper()
 	var err error

@@ -49,7 +49,7 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 	}
 }
 
-// isOverBridge reports whether the packet traverses the hooks of IP inside a bridge: rules read the
+// isOverBridge reports whether the packet traverses the hooks of IP inside a bridge: rules see the
 // bridge as its interface, but the packet may state the port of the bridge.
 func isOverBridge(ns *netns.NS, p rules.Packet) (bool, error) {
 	ports, err := bridge.FilteredPorts(ns)
@@ -59,7 +59,7 @@ func isOverBridge(ns *netns.NS, p rules.Packet) (bool, error) {
 	}), err
 }
 
-// warnOfRoute warns if the namespace has a route for the packet through another interface than
+// warnOfRoute warns if the namespace routes the packet through an interface other than
 // packet.OutInterface. Rules may depend on the interface.
 func (s *system) warnOfRoute(p *parameters, packet *rules.Packet) {
 	if packet.Hook != rules.Output || packet.Bound || packet.SelectsInterface {

@@ -135,7 +135,7 @@ func jsonChainOf(c *rules.Chain) jsonChain {
 	return chain
 }
 
-// jsonRuleOf returns the JSON form of a rule without its counter.
+// jsonRuleOf returns the JSON form of a rule without the value of its counter.
 func jsonRuleOf(r *rules.Rule) jsonRule {
 	return jsonRule{
 		Text:    r.String(),

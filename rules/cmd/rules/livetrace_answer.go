@@ -72,7 +72,7 @@ func (t *liveTracer) printAnswers(now time.Time) error {
 	return nil
 }
 
-// lateAnswersTime is the time for which the trace waits for answers after its last packet.
+// lateAnswersTime limits the wait for answers after the last packet.
 const lateAnswersTime = 3 * idleTime
 
 // printLateAnswers prints the answers that arrive soon after the last packet.

@@ -111,8 +111,8 @@ type flow struct {
 	sequence            uint32 // of TCP; a later connection with the same addresses has another one
 }
 
-// flowTimeout is the time after which a packet with the same addresses belongs to another
-// connection (nf_conntrack_udp_timeout).
+// flowTimeout is the time without a packet after which a connection may have ended
+// (nf_conntrack_udp_timeout).
 const flowTimeout = 30 * time.Second
 
 // If there are at least maxFlows connections, record forgets the connections without a packet for

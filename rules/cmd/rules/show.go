@@ -70,7 +70,7 @@ func (in *inputs) countersFaults(p *parameters) []error {
 	return errs
 }
 
-// show prints a ruleset without counters.
+// show prints a ruleset without the values of its counters.
 func show(s *system, p *parameters) error {
 	ruleset, err := s.rulesetOf(p)
 	if err != nil {

@@ -180,7 +180,7 @@ func (v *liveView) columns(packets, bytes, rate string, hasRates bool) string {
 	return text
 }
 
-// ruleText returns the rule without its counter, and its comment.
+// ruleText returns the rule without its counter, followed by its comment.
 func ruleText(r *rules.Rule) string {
 	shown := *r
 	shown.Actions = rules.WithoutCount(r.Actions)

@@ -16,7 +16,7 @@ import (
 //go:embed schema.json
 var jsonSchema string
 
-// helpPages contains a page for each command and topic. After the line "Examples:" follow the
+// helpPages contains the pages of commands and topics. After the line "Examples:" follow the
 // examples of a command.
 //
 //go:embed help/*.txt
