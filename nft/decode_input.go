@@ -58,8 +58,8 @@ func (d *ruleDecoder) expressionInputs(name string, a attributes) rules.Inputs {
 			return rules.HeaderInput // addresses and ports
 		}
 	case "osf":
-		// The expression compares the options and the window of a SYN, and its TTL. The source
-		// address decides whether the TTL is compared exactly (nf_osf_ttl in
+		// The expression compares the length, the options, the window and the TTL of a SYN. The
+		// source address decides whether the TTL is compared exactly (nf_osf_ttl in
 		// net/netfilter/nfnetlink_osf.c).
 		return rules.HeaderInput
 	case "match":

@@ -76,8 +76,8 @@ func ModelsAddrTypes(family rules.Family, types rules.AddrTypeSet) bool {
 		types == rules.AddrTypes(rules.Multicast)
 }
 
-// An AddrTypeMatch is a match addrtype that the model does not represent (struct
-// xt_addrtype_info_v1). If a set of types is empty, the match does not compare the address.
+// An AddrTypeMatch is a match addrtype (struct xt_addrtype_info or xt_addrtype_info_v1). If a set
+// of types is empty, the match does not compare the address.
 type AddrTypeMatch struct {
 	Types             [2]rules.AddrTypeSet // of the source and the destination
 	Not               [2]bool

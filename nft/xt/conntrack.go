@@ -42,9 +42,9 @@ var oldStates = [...]uint16{
 	rules.Untracked:   1 << 6,
 }
 
-// decodeConntrack decodes a structure that compares only the state, the status or the direction. A
-// match of several fields is not equivalent to one match of each field: for a packet without a
-// connection, conntrack_mt (net/netfilter/xt_conntrack.c) compares only the state.
+// decodeConntrack decodes a structure that compares one field: the state, the status or the
+// direction. A match of several fields is not equivalent to one match of each field: for a packet
+// without a connection, conntrack_mt (net/netfilter/xt_conntrack.c) compares only the state.
 func decodeConntrack(revision uint32, info []byte) ([]rules.Match, bool) {
 	if len(info) < conntrackSizes[revision] {
 		return nil, false

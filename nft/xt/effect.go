@@ -2,9 +2,9 @@ package xt
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// MatchEffect returns the possible side effect of the xtables match with the name. The listed
-// matches of net/netfilter, net/ipv4/netfilter and net/ipv6/netfilter of Linux 6.18 only read the
-// packet or keep their own history. The effect of every other match is [rules.AnyEffect].
+// MatchEffect returns the possible effect of the xtables match with the name. The listed matches of
+// net/netfilter, net/ipv4/netfilter and net/ipv6/netfilter of Linux 6.18 only read the packet or
+// keep their own history. The effect of every other match is [rules.AnyEffect].
 //
 // The caller must consider the options of the match, because some options change the effect.
 // --restore-skmark of socket writes the mark of the packet. --set of connlabel writes the labels of

@@ -31,8 +31,8 @@ func matchInputs(name string) rules.Inputs {
 	case "hashlimit", "l2tp", "string", "u32":
 		return rules.HeaderInput | rules.ContentsInput
 	case "osf":
-		// The match compares the options and the window of a SYN, and its TTL. The source address
-		// decides whether the TTL is compared exactly.
+		// The match compares the length, the options, the window and the TTL of a SYN. The source
+		// address decides whether the TTL is compared exactly.
 		return rules.HeaderInput
 	case "pkttype":
 		// The type of a multicast packet that the host sends to itself depends on the destination.

@@ -186,9 +186,9 @@ func decodeMasquerade(family rules.Family, x Extension) rules.Action {
 	return unknownNAT(r, Masquerade, x)
 }
 
-// A Translation is an address translation that the model does not represent. A zero address or port
-// means that the rule does not specify the address or the port. A range of one value has no last
-// value. The text is the same for an extension of xtables and for expressions of nftables.
+// A Translation is a translation of addresses or ports. A zero address or port means that the rule
+// does not specify the address or the port. A range of one value has no last value. The text is the
+// same for an extension of xtables and for expressions of nftables.
 type Translation struct {
 	Kind                            TranslationKind
 	Addr, LastAddr                  netip.Addr

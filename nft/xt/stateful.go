@@ -58,7 +58,7 @@ func rateOf(average uint32) (rate uint32, unit limitUnit) {
 }
 
 // rateText returns a rate as iptables-save prints it (print_rate in extensions/libxt_limit.c). It
-// appends the average if iptables-save prints other averages in the same way.
+// appends the average if iptables would read the printed rate as another average.
 func rateText(average uint32) string {
 	if average == 0 {
 		return "0"
