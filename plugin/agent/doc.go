@@ -14,10 +14,10 @@
 //
 // Each exchange has its own connection: a request always reaches the agent that owns the socket at
 // this time. The client sends one [Request]. The agent answers a query with one [Answer] and,
-// unless the Answer contains an error, one body: the JSON of the requested object, or an empty frame
-// if the [Verb] requests none. Log lines, reports and pods are not answered. Each message is a frame:
-// its length in bytes, as a big-endian 32-bit number, and then its JSON. Both sides check the
-// peer's credentials (SO_PEERCRED) before they send or read data.
+// unless the Answer contains an error, one body: the JSON of the requested object, or an empty
+// frame if the [Verb] requests none. Log lines, reports and pods are not answered. Each message is
+// a frame: its length in bytes, as a big-endian 32-bit number, and then its JSON. Both sides check
+// the peer's credentials (SO_PEERCRED) before they send or read data.
 //
 // Requests and answers carry a version. New fields and verbs may be added within a version: older
 // peers ignore unknown fields, and older agents refuse unknown verbs. An agent answers all versions

@@ -157,7 +157,8 @@ func ResetReply() Behavior {
 	})
 }
 
-// Truncated replies with the first half of the JSON of a normal reply. The HTTP message is complete.
+// Truncated replies with the first half of the JSON of a normal reply. The HTTP message is
+// complete.
 func Truncated() Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)

@@ -65,9 +65,9 @@ type Record struct {
 func (r *Record) HasRules() bool { return r.Redirect != nil || r.Ambient != nil }
 
 // checkContent returns an error if the parameters or the backend are invalid, or if the parameters
-// are missing and the outcome is not "skip". Without this check, a redirected pod whose record has lost its parameters
-// would count as a pod outside the mesh. If there are parameters, the outcome is not checked,
-// because the parameters alone determine the rules.
+// are missing and the outcome is not "skip". Without this check, a redirected pod whose record has
+// lost its parameters would count as a pod outside the mesh. If there are parameters, the outcome
+// is not checked, because the parameters alone determine the rules.
 func (r *Record) checkContent() error {
 	var err error
 	switch {
