@@ -43,9 +43,9 @@ func changeRows(t Tools) []Row {
 	}
 }
 
-// changeCandidate returns a candidate that changes the rules of a pod. Before the measurement,
-// writer writes the rules of the first sidecar parameter. The commands of changer replace them with
-// the rules of the second one.
+// changeCandidate returns a candidate that changes the rules of a pod. writer writes the rules of
+// the sidecar before, without being measured. The commands of changer replace them with the rules
+// of the sidecar after.
 func (t Tools) changeCandidate(writer, changer installer, before, after Sidecar) Candidate {
 	return Candidate{Name: changer.name, Kind: changer.kind, Prepare: func() (Task, error) {
 		prepare := func(ns *netns.NS) error { return writer.run(t, ns, before) }

@@ -89,7 +89,7 @@ func (p *Plugin) command(verb string, pod Pod, a *Attachment) *Command {
 	}
 	stdin, err := json.Marshal(config)
 	if err != nil {
-		panic(err) // cannot happen: maps of strings can be encoded
+		panic(err) // cannot happen: all values can be encoded
 	}
 	env := append(os.Environ(),
 		"CNI_COMMAND="+verb, "CNI_CONTAINERID="+a.ContainerID, "CNI_NETNS="+a.Path(),

@@ -46,9 +46,9 @@ func (t Tools) Find(name string) (string, error) {
 }
 
 // copyProgram returns the path of a copy of a built program, which it makes at the first call. If
-// t.Dir is empty, it returns the path of the built program. Installers of CNI plugins also copy the
-// program. A copy starts faster than the file that the linker wrote, because the page cache holds
-// the copy in larger folios. This saves a tenth of the plugin's CPU time.
+// t.Dir is empty, it returns the path of the built program. Installers of CNI plugins copy the
+// program too. A copy starts faster than the file that the linker wrote, because the page cache
+// holds the copy in larger folios. This saves a tenth of the plugin's CPU time.
 func (t Tools) copyProgram(built string) (string, error) {
 	if t.Dir == "" {
 		return built, nil
@@ -64,8 +64,8 @@ func (t Tools) copyProgram(built string) (string, error) {
 	return path, os.WriteFile(path, program, 0o755)
 }
 
-// Command returns a command in the namespace. The command uses a lock file of its own for iptables,
-// so that it does not wait for other processes of the machine.
+// Command returns a command in the namespace. iptables locks a file in t.Dir, so that it does not
+// wait for other processes of the machine.
 func (t Tools) Command(ns *netns.NS, name string, stdin []byte, args ...string) (*Command, error) {
 	path, err := t.Find(name)
 	if err != nil {

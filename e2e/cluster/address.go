@@ -6,8 +6,8 @@ import (
 )
 
 // Addresses of a cluster that Start or StartVM created. All these clusters use the same addresses,
-// each in its own network namespace. A pod range is large enough for the maximum number of pods of a
-// node. The gateway is the control plane's address on the network of a node of StartVM.
+// each in its own network namespace. A pod range is large enough for the maximum number of pods of
+// a node. The gateway is the control plane's address on the network of a node of StartVM.
 const (
 	nodeIPv4, nodeIPv6                 = "10.89.0.2", "fd00:89::2"
 	gatewayIPv4                        = "10.89.0.1"

@@ -43,7 +43,7 @@ func (d *disk) renderTree(o Options, dir string) {
 	d.err = errors.Join(d.err, err)
 }
 
-// link creates a relative symbolic link, which is also valid outside the node.
+// link creates a symbolic link. A relative target is also valid outside the node.
 func (d *disk) link(target, path string) {
 	if d.err == nil {
 		d.err = os.Symlink(target, filepath.Join(d.root, path))

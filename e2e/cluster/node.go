@@ -49,11 +49,11 @@ type Node interface {
 	// restarted until StartService. On a local node, it is stopped with SIGKILL: an API server that
 	// stops in an orderly way removes the endpoint of the Service kubernetes, which kube-proxy adds
 	// again up to a minute after the API server has started. Containers survive the stop of
-	// containerd and kubelet. Stopping a stopped service is no error.
+	// containerd and kubelet. Stopping a stopped service is not an error.
 	StopService(ctx context.Context, service string) error
 
 	// StartService starts a stopped service, and returns before it is ready. Starting a running
-	// service is no error.
+	// service is not an error.
 	StartService(ctx context.Context, service string) error
 
 	// KillService kills a service with SIGKILL. The node's init restarts the service within

@@ -32,7 +32,7 @@ func (c *Cluster) makeReady(ctx context.Context, o Options, software *build.Soft
 			return err
 		}
 	}
-	c.progress.logf("loaded %d images", len(images))
+	c.progress.logf("loaded %d image archives", len(images))
 	for _, node := range c.nodes {
 		if err := c.waitForReadyNode(ctx, node.Name(), time.Time{}); err != nil {
 			return err

@@ -61,7 +61,7 @@ type Installation struct {
 	Values map[string]any
 }
 
-// chartValues returns all values of the chart.
+// chartValues returns the values for the chart.
 func (in Installation) chartValues() map[string]any {
 	values := map[string]any{}
 	maps.Copy(values, in.Values)

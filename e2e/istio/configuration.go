@@ -78,7 +78,7 @@ func (c Configuration) nameservers() []string {
 	return servers
 }
 
-// variable returns the value of an environment variable, and false if it is not set.
+// variable returns the value of an environment variable, and reports whether it is set.
 func (c Configuration) variable(name string) (string, bool) {
 	i := slices.IndexFunc(c.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	if i < 0 {

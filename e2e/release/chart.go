@@ -13,8 +13,8 @@ import (
 // chartDir is the directory of the chart in the checkout.
 const chartDir = "install/chart"
 
-// addChart writes the packaged chart. It sets the version, the changes from the change log, the hub,
-// and the digest of the image, so that nodes pull exactly this image.
+// addChart writes the packaged chart. It sets the version, the changes from the change log, the
+// hub, and the digest of the image, so that nodes pull exactly this image.
 func (r *Release) addChart(imageDigest string) error {
 	dir := os.DirFS(filepath.Join(r.Source, chartDir))
 	var files []file

@@ -9,7 +9,7 @@ import (
 //go:embed krew.yaml nfpm.yaml provenance.json spdx.json
 var templateFiles embed.FS
 
-// templates are the manifest of the plugin in an index of krew, the configuration of packages, the
+// templates are the manifest of the kubectl plugin for krew, the configuration of packages, the
 // provenance, and the SPDX document of a program.
 var templates = template.Must(template.ParseFS(templateFiles, "*"))
 

@@ -28,8 +28,8 @@ var nodeImage = component{
 			return err
 		}
 		root := tree(filepath.Join(out, "root"))
-		// The files are hard links to files of other components. To change a file, it must be
-		// replaced, because writing to it would change the other component.
+		// The files are hard links to files of other components. Replace a file to change it:
+		// writing to it would change the other component.
 		if err := runIn(ctx, out, "cp", "-al", filepath.Join(system, "root"),
 			string(root)); err != nil {
 			return err

@@ -49,7 +49,7 @@ func (t tree) has(file string) bool {
 	return err == nil
 }
 
-// configureVMServices enables the network, and disables updates and consoles.
+// configureVMServices enables the network, and disables periodic jobs and consoles.
 func (t tree) configureVMServices() error {
 	const units, packaged = "etc/systemd/system/", "/usr/lib/systemd/system/"
 	errs := []error{

@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// dialTimeout is the time limit of a connect, and for the arrival of an HBONE request's header.
+// dialTimeout limits connecting, and the time until the header of an HBONE request has arrived.
 const dialTimeout = 5 * time.Second
 
 // dial connects from the namespace of the pod, with ztunnel's mark. If from is not zero, it is the
