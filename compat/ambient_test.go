@@ -47,7 +47,8 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 	}
 }
 
-// The calls of ztunnel have its mark, and use transparent sockets to keep the client's address.
+// The calls of ztunnel have its mark. Those to the application keep the client's address, which
+// needs a transparent socket.
 func TestTrafficOfAnAmbientPodReachesTheExpectedListener(t *testing.T) {
 	const probeSource = "169.254.7.127"
 	call := func(from testbed.Caller, network, to string) testbed.Call {

@@ -19,16 +19,16 @@ func pick[T any](g generator, label string, from ...T) T {
 	return rapid.SampledFrom(from).Draw(g.T, label)
 }
 
-// some draws a list of least to most values.
-func some[T any](g generator, label string, least, most int, from ...T) []T {
-	return rapid.SliceOfN(rapid.SampledFrom(from), least, most).Draw(g.T, label)
+// some draws a list with minLen to maxLen of the values, possibly repeated.
+func some[T any](g generator, label string, minLen, maxLen int, from ...T) []T {
+	return rapid.SliceOfN(rapid.SampledFrom(from), minLen, maxLen).Draw(g.T, label)
 }
 
 func (g generator) yes(label string) bool { return rapid.Bool().Draw(g.T, label) }
 
-// number draws a number from 0 to most.
-func (g generator) number(label string, most int) int {
-	return rapid.IntRange(0, most).Draw(g.T, label)
+// number draws a number from 0 to last.
+func (g generator) number(label string, last int) int {
+	return rapid.IntRange(0, last).Draw(g.T, label)
 }
 
 func must[T any](v T, err error) T {

@@ -15,7 +15,7 @@ import (
 
 // anyVaryingMatch returns a match that depends on chance or on earlier packets.
 func anyVaryingMatch(r *rand.Rand) string {
-	number := func(most int) int { return 1 + r.IntN(most) }
+	number := func(last int) int { return 1 + r.IntN(last) }
 	draw := func(from ...string) string { return from[r.IntN(len(from))] }
 	not := draw("", "! ")
 	switch r.IntN(4) {
@@ -38,10 +38,10 @@ func anyVaryingMatch(r *rand.Rand) string {
 func anyHeaderMatch(r *rand.Rand, f rules.Family) string {
 	draw := func(from ...string) string { return from[r.IntN(len(from))] }
 	not := draw("", "! ")
-	number := func(most int) int { return r.IntN(most + 1) }
-	bounds := func(most int) string {
-		first := number(most)
-		return draw(fmt.Sprint(first), fmt.Sprintf("%d:%d", first, first+number(most-first)),
+	number := func(last int) int { return r.IntN(last + 1) }
+	bounds := func(last int) string {
+		first := number(last)
+		return draw(fmt.Sprint(first), fmt.Sprintf("%d:%d", first, first+number(last-first)),
 			fmt.Sprintf(":%d", first), fmt.Sprintf("%d:", first))
 	}
 	switch r.IntN(5) {
@@ -90,13 +90,12 @@ func TestSavedHeaderMatchesEqualTheKernelsMatches(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		f := istiotest.Families[seed%2]
-		begin, end := "*mangle\n:PREROUTING ACCEPT [0:0]\n", "COMMIT\n"
-		text := begin
+		text := "*mangle\n:PREROUTING ACCEPT [0:0]\n"
 		for i := range 24 {
 			text += fmt.Sprintf("[0:0] -A PREROUTING %s -j MARK --set-xmark 0x%x/0xff\n",
 				anyHeaderMatch(r, f), i+1)
 		}
-		text += end
+		text += "COMMIT\n"
 		for variant, read := range tableReaders() {
 			text := text
 			if variant == istiotest.Legacy && f == rules.IPv4 {

@@ -31,14 +31,14 @@ func TestTooLargeLegacyTable(t *testing.T) {
 	}
 	for _, name := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
 		if _, err := b.Apply(ns, rs, compat.Snapshot{}); !compat.IsLegacyTooLarge(compat.BackendNFT, err) {
-			t.Errorf("Apply: error %v", err)
+			t.Errorf("Apply: error %v, want only that the table is too large", err)
 		}
 		removed, err := chosen(t, name).Remove(ns)
 		if !removed || !errors.Is(err, xtables.ErrTooLarge) {
 			t.Errorf("Remove by %s: removed %t, error %v; want the rules removed, and the error", name, removed, err)
 		}
 		if tables, err := nft.Read(ns); err != nil || len(tables.Tables) > 0 {
-			t.Errorf("after Remove by %s: %d tables, error %v", name, len(tables.Tables), err)
+			t.Errorf("after Remove by %s: %d tables, error %v; want none", name, len(tables.Tables), err)
 		}
 	}
 	result, err = chosen(t, compat.BackendLegacy).Apply(ns, rs, compat.Snapshot{})
@@ -64,7 +64,8 @@ func TestLimitOfAllLegacyTables(t *testing.T) {
 			"*"+table+"\n"+strings.Repeat("-A OUTPUT\n", 60_000)+"COMMIT\n")
 		for name, read := range readers {
 			if err := read(); errors.Is(err, xtables.ErrTooLarge) != (i > 0) || i == 0 && err != nil {
-				t.Errorf("%s with %d tables of 60,000 rules: error %v", name, i+1, err)
+				t.Errorf("%s with %d tables of 60,000 rules: error %v, want %v only with 2 tables", name,
+					i+1, err, xtables.ErrTooLarge)
 			}
 		}
 	}

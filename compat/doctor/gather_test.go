@@ -272,9 +272,9 @@ func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	}
 }
 
-// TestManyPacketSocketsAreCounted checks that the numbers of sockets and of file descriptors that
+// TestSocketsAreReadUpToALimit checks that the numbers of sockets and of file descriptors that
 // are read are limited, and that a finding says what was not examined.
-func TestManyPacketSocketsAreCounted(t *testing.T) {
+func TestSocketsAreReadUpToALimit(t *testing.T) {
 	ns := netnstest.New(t)
 	if err := ns.Do(func() error {
 		for range 3 {
