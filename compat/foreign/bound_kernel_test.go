@@ -82,7 +82,7 @@ func TestEffectOnPacketsOfBoundSockets(t *testing.T) {
 			}
 			counted := istiotest.Run(t, network.Neighbor, "", "nft", "list", "table", "ip", "watch")
 			if strings.Contains(counted, "counter packets 0") {
-				t.Error("no packet reaches the other machine")
+				t.Error("no packet reaches the other machine, want at least one")
 			}
 			checkEffect(t, network, desired, foreign.Unknown, row.contains)
 		})

@@ -65,7 +65,8 @@ func markedOverLoopback(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "local", "default", "dev", "lo", "table", "98")
 }
 
-// routedByPolicyRule loads rules with nft, and routes packets with another table than main.
+// routedByPolicyRule loads rules with nft, and routes packets to 10.9.9.9 by another table than
+// main.
 func routedByPolicyRule(t *testing.T, network *testbed.Network, text string) {
 	t.Helper()
 	nftables(t, network, text)
@@ -274,14 +275,8 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 						t.Errorf("the call was answered by %q, want %q", answer.By, row.by)
 					}
 				}
-				found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-				text := strings.Join(found.Messages(), "\n")
-				t.Log(text)
-				if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
-					t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, row.verdict,
-						row.contains)
-				}
-				if row.verdict == foreign.Bypassed && found.Bypasses[0].Owner != row.owner {
+				found := checkEffect(t, network, desired, row.verdict, row.contains)
+				if len(found.Bypasses) > 0 && found.Bypasses[0].Owner != row.owner {
 					t.Errorf("owner %q, want %q", found.Bypasses[0].Owner, row.owner)
 				}
 			})
@@ -321,11 +316,7 @@ func TestLegacyChainsWithSluicesPrefixAreForeign(t *testing.T) {
 			if answer, err := network.Dial(c); err != nil || answer.By != testbed.Outside {
 				t.Errorf("the call was answered by %q (error %v), want %q", answer.By, err, testbed.Outside)
 			}
-			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-			text := strings.Join(found.Messages(), "\n")
-			if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
-				t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, row.verdict, row.contains)
-			}
+			checkEffect(t, network, desired, row.verdict, row.contains)
 		})
 	}
 }
@@ -579,11 +570,7 @@ func TestForeignChainWithANameOfSluice(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendLegacy)
 	istiotest.Restore(t, network.Pod, istiotest.Legacy, rules.IPv4,
 		"*filter\n:SLUICE_x - [0:0]\n-A OUTPUT -j SLUICE_x\n-A SLUICE_x -j NFQUEUE\nCOMMIT\n")
-	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-	const want = "in a rule of iptables-legacy: "
-	if text := strings.Join(found.Messages(), "\n"); found.Verdict() != foreign.Unknown || !strings.Contains(text, want) {
-		t.Errorf("verdict %s: %s; want %s with %q", found.Verdict(), text, foreign.Unknown, want)
-	}
+	checkEffect(t, network, desired, foreign.Unknown, "in a rule of iptables-legacy: ")
 }
 
 // TestTooLargeLegacyTable checks that rules of iptables-legacy that exceed the limit have an
@@ -592,7 +579,7 @@ func TestTooLargeLegacyTable(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 	if found.Verdict() != foreign.None || !found.IsValid(network.Pod) {
-		t.Fatalf("verdict %s without foreign rules", found.Verdict())
+		t.Fatalf("without foreign rules: verdict %s, want a valid snapshot with %s", found.Verdict(), foreign.None)
 	}
 	istiotest.RestoreLargeTable(t, network.Pod, "filter")
 	if found.IsValid(network.Pod) {

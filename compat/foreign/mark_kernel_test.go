@@ -2,7 +2,6 @@ package foreign_test
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
@@ -104,13 +103,9 @@ func TestEffectOnUnmarkedPackets(t *testing.T) {
 				To: netip.MustParseAddrPort(to), Timeout: timeout,
 			})
 			if err != nil || answer.By != row.by {
-				t.Errorf("answer %s, error %v, want an answer of %q", answer, err, row.by)
+				t.Errorf("answer %s, error %v, want an answer from %q", answer, err, row.by)
 			}
-			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
-			text := strings.Join(found.Messages(), "\n")
-			if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
-				t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, row.verdict, row.contains)
-			}
+			checkEffect(t, network, desired, row.verdict, row.contains)
 		})
 	}
 }

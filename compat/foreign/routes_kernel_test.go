@@ -155,7 +155,7 @@ func TestRouteWithThePassthroughSource(t *testing.T) {
 				checkAnswer := func(want testbed.Name) {
 					t.Helper()
 					if answer, err := network.Dial(toItself); err != nil || answer.By != want {
-						t.Errorf("a connection of the proxy to its pod: %s, error %v, want an answer of %s",
+						t.Errorf("a connection of the proxy to its pod: %s, error %v, want an answer from %s",
 							answer, err, want)
 					}
 				}
