@@ -39,7 +39,7 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		events      []trace.Event
-		difference  string // the only difference, empty for none
+		difference  string // a part of the differences, empty for none
 		wantMessage string
 	}{
 		"the same path": {

@@ -246,8 +246,8 @@ func TestOwnersHaveIDsOfTheUserNamespace(t *testing.T) {
 	}
 }
 
-// countOpens returns a function that returns how often the directory was opened since countOpens
-// returned.
+// countOpens returns a function that returns how often the directory was opened since its last call
+// or, at the first call, since countOpens returned.
 func countOpens(t *testing.T, dir string) func() int {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

@@ -71,7 +71,7 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 			boundOfReading.Check(t, "reading", func() {
 				l, err := nftlist.Parse("file", strings.NewReader(text))
 				if err == nil && len(l.UnmodeledChains) > 101 {
-					t.Errorf("%d unmodeled chains are listed", len(l.UnmodeledChains))
+					t.Errorf("%d lines about unmodeled chains, want at most 101", len(l.UnmodeledChains))
 				}
 				if tooMany := name == "many base chains"; tooMany != (err != nil) {
 					t.Errorf("error %v, want an error: %t", err, tooMany)

@@ -136,7 +136,7 @@ func TestPacketsOfProgramsAreDecided(t *testing.T) {
 // boundaryPackets returns packets with the first address of each range of addresses, and the first
 // port of each range of ports, that the rules match.
 func boundaryPackets(rs rules.Ruleset, f rules.Family) []rules.Packet {
-	const most = 40
+	const limit = 40
 	own, other := netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("192.0.2.10")
 	if f == rules.IPv6 {
 		own, other = netip.MustParseAddr("fd00::5"), netip.MustParseAddr("2001:db8::10")
@@ -150,13 +150,13 @@ func boundaryPackets(rs rules.Ruleset, f rules.Family) []rules.Packet {
 					case rules.MatchAddr:
 						for _, a := range m.Ranges {
 							if !a.From().IsUnspecified() && !a.From().IsMulticast() &&
-								len(addresses) < most {
+								len(addresses) < limit {
 								addresses[a.From()] = true
 							}
 						}
 					case rules.MatchPort:
 						for _, p := range m.Ports {
-							if len(ports) < most {
+							if len(ports) < limit {
 								ports[p.First] = true
 							}
 						}

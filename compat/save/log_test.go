@@ -26,7 +26,7 @@ func fixture(t testing.TB, name string) string {
 	return string(data)
 }
 
-// parseLog parses a log without an error.
+// parseLog parses a valid log.
 func parseLog(t testing.TB, text string) save.IstioLog {
 	t.Helper()
 	l, err := save.ParseIstioLog("test.log", strings.NewReader(text))

@@ -108,7 +108,7 @@ func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 				a, err := network.Dial(call)
 				if err != nil || a.Outcome != testbed.Answered ||
 					a.By != testbed.Inbound && a.By != testbed.Outbound {
-					t.Errorf("%s: %s, error %v; want an answer of the proxy", call, a, err)
+					t.Errorf("%s: %s, error %v; want an answer from the proxy", call, a, err)
 					return
 				}
 				mu.Lock()

@@ -89,7 +89,7 @@ func TestDeleteChainAndRules(t *testing.T) {
 	table := read(t, ns, rules.IPv4, "nat")
 	table.DeleteChains(func(name string) bool { return name == "PORTMAP" || name == "OUTPUT" })
 	if table.Chain("PORTMAP") != nil || table.Chain("OUTPUT") == nil {
-		t.Error("DeleteChains has not deleted exactly the user-defined chain of two chains")
+		t.Error("want the user-defined chain PORTMAP deleted, and the built-in chain OUTPUT kept")
 	}
 	err := xtables.Replace(ns, table)
 	if want := legacy + "nat: chain PREROUTING: rule 2: jump to chain PORTMAP, which does not exist"; err == nil || err.Error() != want {
