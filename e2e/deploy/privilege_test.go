@@ -196,6 +196,32 @@ func TestAppArmorIsDisabledOnlyToReadProc(t *testing.T) {
 	}
 }
 
+// As in istio-cni's chart, a profile of podAnnotations replaces the default. Its key may contain the
+// name of istio-cni's container. The pod would be invalid with another profile in the field.
+func TestAppArmorProfileOfPodAnnotations(t *testing.T) {
+	const annotation = "container.apparmor.security.beta.kubernetes.io/"
+	for _, container := range []string{"install-cni", "sluice-node"} {
+		for _, values := range []string{"", "useAppArmorAnnotation: false, "} {
+			values = "{" + values + "podAnnotations: {" + annotation + container + ": runtime/default}}"
+			deployed, _ := render(t, values, deploy.Options{})
+			pod := deployed.agent(t).Spec.Template
+			profiles := map[string]string{}
+			for name, value := range pod.Annotations {
+				if strings.HasPrefix(name, annotation) {
+					profiles[name] = value
+				}
+			}
+			want := map[string]string{annotation + pod.Spec.Containers[0].Name: "runtime/default"}
+			if diff := cmp.Diff(want, profiles); diff != "" {
+				t.Errorf("%s: annotations (-want +got)\n%s", values, diff)
+			}
+			if field := pod.Spec.Containers[0].SecurityContext.AppArmorProfile; field != nil {
+				t.Errorf("%s: the field is %v, want none", values, field.Type)
+			}
+		}
+	}
+}
+
 func TestNetworkPolicyAdmitsProbesAndTheAPIServer(t *testing.T) {
 	deployed, _ := render(t, `{global: {networkPolicy: {enabled: true}}, healthPort: 8001,
 		networkPolicy: {apiServerPorts: [6443], apiServerCIDRs: [10.0.0.1/32]}}`, deploy.Options{})

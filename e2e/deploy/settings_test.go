@@ -394,6 +394,23 @@ func TestRejectedValues(t *testing.T) {
 			"resources.requests.memory 300Mi: is more than resources.limits.memory, 250Mi",
 		},
 		{
+			"resources: {requests: {cpu: 200m}, limits: {cpu: 0.1}}",
+			"resources.requests.cpu 200m: is more than resources.limits.cpu, 0.1",
+		},
+		{
+			"resources: {limits: {cpu: 10m}}",
+			"resources.requests.cpu 20m: is more than resources.limits.cpu, 10m",
+		},
+		{
+			"resources: {requests: {ephemeral-storage: 2Pi}, limits: {ephemeral-storage: 2P}}",
+			"resources.requests.ephemeral-storage 2Pi: is more than resources.limits.ephemeral-storage, 2P",
+		},
+		{
+			"resources: {requests: {cpu: two, memory: 100MB}}",
+			"resources.requests.cpu two: must be a quantity, such as 100m or 256Mi\n  " +
+				"values.resources.requests.memory 100MB: must be a quantity",
+		},
+		{
 			"resources: {limits: {memory: 100000000}}",
 			"resources.limits.memory 1e+08: is not enough for the agent",
 		},
@@ -443,21 +460,94 @@ func TestRejectedValues(t *testing.T) {
 			"{backend: legacy, repair: {tag: a}, global: {nativeNftables: true}}",
 			"\n  values.backend legacy: contradicts",
 		},
+		{
+			"podAnnotations: {container.apparmor.security.beta.kubernetes.io/istio-cni: unconfined}",
+			"podAnnotations.container.apparmor.security.beta.kubernetes.io/istio-cni: names no container of the pod; " +
+				"must end in /install-cni or /sluice-node",
+		},
+		{
+			"podAnnotations: {container.apparmor.security.beta.kubernetes.io/install-cni: a, " +
+				"container.apparmor.security.beta.kubernetes.io/sluice-node: b}",
+			"podAnnotations.container.apparmor.security.beta.kubernetes.io/install-cni: means the same container as " +
+				"container.apparmor.security.beta.kubernetes.io/sluice-node; omit one of them",
+		},
+		{
+			`{profile: ambient, compatibilityVersion: "1.28"}`,
+			"compatibilityVersion 1.28: means ambient.reconcileIptablesOnStartup=false in istio-cni's chart; " +
+				"set cni.ambient.reconcileIptablesOnStartup=true, or omit compatibilityVersion",
+		},
+		{
+			"{profile: ambient, compatibilityVersion: 1.25, ambient: {reconcileIptablesOnStartup: true}}",
+			"compatibilityVersion 1.25: means ambient.reconcileIptablesOnStartup=false in istio-cni's chart; " +
+				"set cni.ambient.reconcileIptablesOnStartup=true, or omit compatibilityVersion\n  " +
+				"values.compatibilityVersion 1.25: means ambient.shareHostNetworkNamespace=true in istio-cni's chart; " +
+				"set cni.ambient.shareHostNetworkNamespace=false, or omit compatibilityVersion",
+		},
+		{
+			`{cni: {ambient: {enabled: true}}, compatibilityVersion: "1.24"}`,
+			"compatibilityVersion 1.24: means ambient.dnsCapture=false in istio-cni's chart; " +
+				"set cni.ambient.dnsCapture, or omit compatibilityVersion",
+		},
+		{
+			`compatibilityVersion: "9.9"`,
+			"compatibilityVersion 9.9: must be a version of Istio in quotes, such as \"1.30\", or empty",
+		},
+		{"compatibilityVersion: 1.30", "compatibilityVersion 1.3: must be a version of Istio in quotes"},
+		// Keys of earlier versions of istio-cni's chart.
+		{
+			"rollingMaxUnavailable: 2",
+			"rollingMaxUnavailable: is a key of earlier versions of istio-cni's chart; " +
+				"set updateStrategy.rollingUpdate.maxUnavailable instead",
+		},
+		{"cni: {logLevel: debug}", "logLevel: is a key of earlier versions of istio-cni's chart; set logging.level instead"},
+		{
+			"{psp_cluster_role: enabled, privileged: false, taint: {enabled: true}, repair: {createEvents: ''}}",
+			"privileged: is a key of earlier versions of istio-cni's chart; omit it: the agent is never privileged\n  " +
+				"values.psp_cluster_role: is a key of earlier versions of istio-cni's chart; " +
+				"omit it: Kubernetes no longer has PodSecurityPolicy\n  " +
+				"values.repair.createEvents: is a key of earlier versions of istio-cni's chart; " +
+				"omit it: the agent always reports events\n  " +
+				"values.taint: is a key of earlier versions of istio-cni's chart; set startupTaint instead",
+		},
+		{
+			"ambient: {redirectMode: ebpf}",
+			"ambient.redirectMode: is a key of earlier versions of istio-cni's chart; " +
+				"omit it: pods are redirected by rules in their network namespaces",
+		},
+		{
+			"{cniBinDir: opt/cni/bin, excludeNamespaces: [kube-system, Foo, '']}",
+			"cniBinDir opt/cni/bin: must be an absolute path\n  values.excludeNamespaces Foo: must be a Kubernetes name: " +
+				"1 to 63 characters of a-z, 0-9, - and ., with a letter or digit at both ends\n  " +
+				"values.excludeNamespaces : must be a Kubernetes name",
+		},
+		{
+			"cni: {cniConfFileName: 10-calico}",
+			"cniConfFileName 10-calico: must be a file name without a directory that ends in .conf or .conflist",
+		},
+		{
+			"cniConfFileName: /etc/cni/net.d/10-calico.conflist",
+			"cniConfFileName /etc/cni/net.d/10-calico.conflist: must be a file name without a directory",
+		},
+		{
+			"{istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-mesh.conf}",
+			"istioOwnedCNIConfigFileName 01-mesh.conf: must be a file name without a directory that ends in .conflist",
+		},
+		{"repair: {brokenPodLabelKey: a b}", "repair.brokenPodLabelKey a b: must be a qualified name"},
+		{"repair: {brokenPodLabelValue: a/b}", "repair.brokenPodLabelValue a/b: must be at most 63 letters"},
+		{
+			"repair: {initContainerName: Validation}",
+			"repair.initContainerName Validation: must be a Kubernetes name",
+		},
+		{"startupTaint: 'a:NoSchedule'", "startupTaint a:NoSchedule: must be the key of a taint"},
+		{"apiBudget: 10 s", "apiBudget 10 s: must be a duration from 100ms to 2m"},
+		{"audit: {interval: ''}", "audit.interval : must be a duration from 100ms to 24h"},
 		// Rejected by the schema.
 		{"excludedNamespaces: [a]", "excludedNamespaces"},
 		{"cni: {repair: {enable: true}}", "enable"},
 		{"chained: 'false'", "chained"},
 		{"provider: calico", "provider"},
-		{"cniBinDir: opt/cni/bin", "cniBinDir"},
-		{"cniConfFileName: /etc/cni/net.d/10-calico.conflist", "cniConfFileName"},
-		{
-			"{istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-mesh.conf}",
-			"istioOwnedCNIConfigFileName",
-		},
 		{"apiBudget: 10", "apiBudget"},
-		{"repair: {brokenPodLabelKey: a b}", "/repair/brokenPodLabelKey"},
-		{"repair: {brokenPodLabelValue: a/b}", "/repair/brokenPodLabelValue"},
-		{"repair: {initContainerName: Validation}", "/repair/initContainerName"},
+		{"cniCacheDir: ''", "/cniCacheDir"},
 		{
 			"enablementSelectors: [{podSelector: {matchLabels: {a b: c}}}]",
 			"/enablementSelectors/0/podSelector/matchLabels': additional properties 'a b'",
@@ -495,7 +585,7 @@ func TestChartRejectsInvalidDurations(t *testing.T) {
 		durations++
 		for _, value := range []string{
 			"99ms", "100ms", "0.1s", "2m", "1m60001ms", "24h", "24h1ms", "1439m60s", "1440.1m",
-			"0s",
+			"0s", "", "-1s", "1x", "1 m", "1s.", "s", "yes",
 		} {
 			values := map[string]any{"terminationGracePeriodSeconds": 100_000}
 			if err := strvals.ParseInto(s.Helm+"="+value, values); err != nil {
@@ -567,6 +657,11 @@ func TestAcceptedValues(t *testing.T) {
 		"resources: {limits: {memory: null}}", "resources: null", "cniBinDir: /home/kubernetes/bin",
 		"updateStrategy: {rollingUpdate: {maxSurge: 0}}",
 		"updateStrategy: {rollingUpdate: {maxSurge: 0%}}", "updateStrategy: null",
+		"resources: {requests: {cpu: 1}, limits: {cpu: 1000m, ephemeral-storage: 1e3}}",
+		`compatibilityVersion: "1.25"`, `{profile: ambient, compatibilityVersion: "1.29"}`,
+		`{profile: ambient, compatibilityVersion: "1.24", cni: {ambient: {reconcileIptablesOnStartup: true,
+			shareHostNetworkNamespace: false, dnsCapture: false}}}`,
+		"{profile: demo, rollingMaxUnavailable: null, ambient: {redirectMode: null}}",
 	} {
 		if _, err := deploy.Render(parse(t, values), deploy.Options{}); err != nil {
 			t.Errorf("%s: %v", values, err)

@@ -21,8 +21,35 @@ import (
 var update = flag.Bool("update", false,
 	"write the generated files and the tables of README.md from values.yaml and the tables in Go")
 
+// patterns contains patterns of the texts that kinds allow, by the kinds' descriptions. The templates
+// compare values with them, because an error of the schema would contain the pattern instead of the
+// description.
+var patterns = map[string]string{
+	settings.Path.Want:          `^/`,
+	settings.FileName.Want:      `^[^/]+\.(conf|conflist)$`,
+	settings.ListName.Want:      `^[^/]+\.conflist$`,
+	settings.Names.Want:         namePattern,
+	settings.ContainerName.Want: namePattern,
+	settings.TaintKey.Want:      qualifiedPattern,
+	settings.QualifiedName.Want: qualifiedPattern,
+	settings.LabelValue.Want:    `^[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`,
+}
+
+const (
+	namePattern      = `^[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?$`
+	qualifiedPattern = `^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`
+)
+
+// element returns the kind of the elements of a list, or the kind itself.
+func element(k settings.Kind) settings.Kind {
+	if k.Want == settings.Names.Want {
+		return settings.ContainerName
+	}
+	return k
+}
+
 // TestRejectionsFollowTheTable checks that the chart rejects variables under the key env that have
-// their own key, must not be changed, or have no effect.
+// their own key, must not be changed, or have no effect, and texts that the agent rejects.
 func TestRejectionsFollowTheTable(t *testing.T) {
 	var want strings.Builder
 	fmt.Fprintln(&want, "# Generated from the table of settings; see settings_test.go.\nkeys:")
@@ -46,6 +73,12 @@ func TestRejectionsFollowTheTable(t *testing.T) {
 	fmt.Fprintln(&want, "refused:")
 	for _, r := range settings.Refused() {
 		fmt.Fprintf(&want, "  %s: %q\n", r.Env, r.Reason)
+	}
+	fmt.Fprintln(&want, "texts:")
+	for _, s := range settings.All() {
+		if pattern := patterns[s.Kind.Want]; s.Helm != "" && pattern != "" {
+			fmt.Fprintf(&want, "  %s: {pattern: %q, want: %q}\n", s.Helm, pattern, element(s.Kind).Want)
+		}
 	}
 	compare(t, "files/settings.yaml", []byte(want.String()))
 }

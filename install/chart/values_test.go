@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,8 @@ const deploymentKeys = `platform profile compatibilityVersion hub tag image dige
 
 // omittedKeys contains the keys of the schema that values.yaml omits: keys of Kubernetes objects,
 // and keys of Istio's charts, most of them without effect.
-const omittedKeys = `ambient.configDir ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace
+const omittedKeys = `logLevel privileged psp_cluster_role rollingMaxUnavailable taint repair.createEvents
+	ambient.redirectMode ambient.configDir ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace
 	ambient.enableAmbientDetectionRetry seccompProfile.type seccompProfile.localhostProfile seLinuxOptions.user
 	seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level cni _internal_defaults_do_not_set enabled global.profile global.defaultResources pilot ztunnel meshConfig gateways base istiodRemote
 	telemetry sidecarInjectorWebhook experimental istio_cni revisionTags defaultRevision trustedZtunnelNamespace
@@ -233,29 +235,37 @@ func parseFor(s *jsonschema.Schema, text string) any {
 	return text
 }
 
-// unusualValues contains values that most settings do not allow. The schema must reject each value
-// that the agent rejects.
+// unusualValues contains values that most settings do not allow. The schema or a pattern must reject
+// each value that the agent rejects.
 var unusualValues = []string{
 	"none of the words", "-1", "65536", "a/b", "relative/path", "10-calico.yaml", "Upper_Case",
 	"nat-last", "10", "yes", "{}",
 	"cni.istio.io/not-ready:NoSchedule",
 }
 
-// TestSchemaAllowsWhatTheAgentAllows compares the values that the schema and the agent allow. The
-// templates check the bounds of durations.
-func TestSchemaAllowsWhatTheAgentAllows(t *testing.T) {
+// TestSchemaAndPatternsAllowWhatTheAgentAllows compares the values that the agent allows with those
+// that the schema and the patterns of the templates allow. The module e2e/deploy tests durations.
+func TestSchemaAndPatternsAllowWhatTheAgentAllows(t *testing.T) {
 	root := schema(t)
 	for _, s := range settings.All() {
 		property := schemaOf(root, s.Helm)
-		if s.Helm == "" || property == nil {
+		if s.Helm == "" || property == nil || strings.HasPrefix(s.Kind.Want, "a duration ") {
 			continue
 		}
 		resolved, err := property.Resolve(nil)
 		if err != nil {
 			t.Fatal(s.Helm, err)
 		}
+		pattern := regexp.MustCompile(patterns[s.Kind.Want])
 		accepts := func(text string) bool {
-			return resolved.Validate(parseFor(property, text)) == nil
+			value := parseFor(property, text)
+			elements, isList := value.([]any)
+			if !isList {
+				elements = []any{value}
+			}
+			return resolved.Validate(value) == nil && !slices.ContainsFunc(elements, func(element any) bool {
+				return !pattern.MatchString(fmt.Sprint(element))
+			})
 		}
 		words := s.Kind.Words
 		if s.Helm == "logging.level" {
@@ -263,7 +273,7 @@ func TestSchemaAllowsWhatTheAgentAllows(t *testing.T) {
 		}
 		for _, word := range slices.Concat(words, []string{s.Example, s.Default, s.Chart}) {
 			if word != "" && !accepts(word) {
-				t.Errorf("%s: the schema rejects %q, which %s allows", s.Helm, word, s.Env)
+				t.Errorf("%s: the chart rejects %q, which %s allows", s.Helm, word, s.Env)
 			}
 		}
 		list := property.Enum
@@ -278,7 +288,7 @@ func TestSchemaAllowsWhatTheAgentAllows(t *testing.T) {
 		}
 		for _, text := range unusualValues {
 			if !s.Kind.Allows(text) && s.Helm != "logging.level" && accepts(text) {
-				t.Errorf("%s: the schema allows %q, which %s rejects: want %s", s.Helm, text, s.Env,
+				t.Errorf("%s: the chart allows %q, which %s rejects: want %s", s.Helm, text, s.Env,
 					s.Kind.Want)
 			}
 		}

@@ -4,6 +4,7 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- define "sluice.refuse" -}}
 {{- $v := .v -}}
 {{- $errors := list -}}
+{{- $settings := .Files.Get "files/settings.yaml" | fromYaml -}}
 {{- with $.given._internal_defaults_do_not_set -}}
 {{- $errors = append $errors "_internal_defaults_do_not_set: contains the defaults of istio-cni's chart, as in the output of helm get values --all; use the output of helm get values without --all" -}}
 {{- end -}}
@@ -55,6 +56,43 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- else if not (has $profile (list "" "ambient" "default" "minimal" "empty" "demo" "preview" "remote" "stable")) -}}
 {{- $errors = append $errors (printf "profile %q: is not one of Istio's profiles; must be one of ambient, default, demo, empty, minimal, preview, remote, stable" $profile) -}}
 {{- end -}}
+{{- with toString $v.compatibilityVersion -}}
+{{- if not (regexMatch "^1\\.[2-9][0-9]$" .) -}}
+{{- $errors = append $errors (printf "compatibilityVersion %s: must be a version of Istio in quotes, such as \"1.30\", or empty" .) -}}
+{{- else if $v.ambient.enabled -}}
+{{- /* The values that a profile compatibility-version of istio-cni's chart sets, and the last such profile. */ -}}
+{{- range list (list "dnsCapture" "1.24" "false" "") (list "reconcileIptablesOnStartup" "1.28" "false" "=true") (list "shareHostNetworkNamespace" "1.25" "true" "=false") -}}
+{{- $key := first . -}}
+{{- if and (le (toString $v.compatibilityVersion) (index . 1)) (kindIs "invalid" (dig "ambient" $key nil $cni)) -}}
+{{- $errors = append $errors (printf "compatibilityVersion %v: means ambient.%s=%s in istio-cni's chart; set cni.ambient.%s%s, or omit compatibilityVersion" $v.compatibilityVersion $key (index . 2) $key (last .)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $advice := dict
+  "ambient.redirectMode" "omit it: pods are redirected by rules in their network namespaces"
+  "logLevel" "set logging.level instead"
+  "privileged" "omit it: the agent is never privileged"
+  "psp_cluster_role" "omit it: Kubernetes no longer has PodSecurityPolicy"
+  "repair.createEvents" "omit it: the agent always reports events"
+  "rollingMaxUnavailable" "set updateStrategy.rollingUpdate.maxUnavailable instead"
+  "taint" "set startupTaint instead" -}}
+{{- $value := $v -}}
+{{- range splitList "." $key -}}{{- $value = index $value . -}}{{- end -}}
+{{- if not (kindIs "invalid" $value) -}}
+{{- $errors = append $errors (printf "%s: is a key of earlier versions of istio-cni's chart; %s" $key $advice) -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $text := $settings.texts -}}
+{{- $value := $v -}}
+{{- range splitList "." $key -}}{{- $value = index $value . -}}{{- end -}}
+{{- if not (kindIs "slice" $value) -}}{{- $value = without (list $value) "" -}}{{- end -}}
+{{- range $value -}}
+{{- if not (regexMatch $text.pattern .) -}}
+{{- $errors = append $errors (printf "%s %s: must be %s" $key . $text.want) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $hub := $v.hub | default $v.global.hub -}}
 {{- range list "docker.io/istio" "istio" "gcr.io/istio-" "registry.istio.io" -}}
 {{- if or (eq $hub .) (hasPrefix (printf "%s/" .) $hub) (and (hasSuffix "-" .) (hasPrefix . $hub)) -}}
@@ -90,7 +128,7 @@ sluice.refuse fails if values are not supported. The error names each such value
   "audit.interval" (list $v.audit.interval "24h") "resyncInterval" (list $v.resyncInterval "24h")
   "uninstallTimeout" (list $v.uninstallTimeout "24h") -}}
 {{- $time := include "sluice.milliseconds" (first $setting) | float64 -}}
-{{- if or (lt $time 100.0) (gt $time (include "sluice.milliseconds" (last $setting) | float64)) -}}
+{{- if or (not (regexMatch "^([0-9]+(\\.[0-9]+)?(ms|s|m|h))+$" (first $setting))) (lt $time 100.0) (gt $time (include "sluice.milliseconds" (last $setting) | float64)) -}}
 {{- $errors = append $errors (printf "%s %v: must be a duration from 100ms to %s" $key (first $setting) (last $setting)) -}}
 {{- end -}}
 {{- end -}}
@@ -118,18 +156,33 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- end -}}
 {{- end -}}
 {{- $resources := include "sluice.resources" $v | fromYaml -}}
-{{- $limit := ($resources.limits | default dict).memory -}}
-{{- $request := ($resources.requests | default dict).memory -}}
-{{- if $limit -}}
-{{- $bytes := include "sluice.bytes" $limit | float64 -}}
-{{- if lt $bytes (mulf $limits.minimumMemoryMebibytes 1048576) -}}
+{{- range $kind := list "requests" "limits" -}}
+{{- range $name, $amount := index $resources $kind -}}
+{{- if not (include "sluice.quantity" $amount) -}}
+{{- $errors = append $errors (printf "resources.%s.%s %v: must be a quantity, such as 100m or 256Mi" $kind $name $amount) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $requests := $resources.requests | default dict -}}
+{{- range $name, $limit := $resources.limits -}}
+{{- $most := include "sluice.quantity" $limit -}}
+{{- if and (eq $name "memory") $most (lt (float64 $most) (mulf $limits.minimumMemoryMebibytes 1048576)) -}}
 {{- $errors = append $errors (printf "resources.limits.memory %v: is not enough for the agent; must be at least %dMi, or unset" $limit (int $limits.minimumMemoryMebibytes)) -}}
 {{- end -}}
-{{- if and $request (gt (include "sluice.bytes" $request | float64) $bytes) (gt $bytes 0.0) -}}
-{{- $errors = append $errors (printf "resources.requests.memory %v: is more than resources.limits.memory, %v" $request $limit) -}}
+{{- if and $most (gt (include "sluice.quantity" (index $requests $name) | float64) (float64 $most)) -}}
+{{- $errors = append $errors (printf "resources.requests.%s %v: is more than resources.limits.%s, %v" $name (index $requests $name) $name $limit) -}}
 {{- end -}}
 {{- end -}}
-{{- $settings := .Files.Get "files/settings.yaml" | fromYaml -}}
+{{- range $annotation, $_ := $v.podAnnotations -}}
+{{- if hasPrefix $.apparmor $annotation -}}
+{{- $container := trimPrefix $.apparmor $annotation -}}
+{{- if not (has $container (list "install-cni" "sluice-node")) -}}
+{{- $errors = append $errors (printf "podAnnotations.%s: names no container of the pod; must end in /install-cni or /sluice-node" $annotation) -}}
+{{- else if and (eq $container "install-cni") (hasKey $v.podAnnotations (print $.apparmor "sluice-node")) -}}
+{{- $errors = append $errors (printf "podAnnotations.%s: means the same container as %ssluice-node; omit one of them" $annotation $.apparmor) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $name, $_ := $v.env -}}
 {{- if hasKey $settings.refused $name -}}
 {{- $errors = append $errors (printf "env.%s: %s" $name (index $settings.refused $name)) -}}
@@ -155,15 +208,14 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- $sum -}}
 {{- end -}}
 
-{{/* sluice.bytes converts a quantity of memory such as 256Mi, 1e9 or 1.5G. The result for anything else is 0. */}}
-{{- define "sluice.bytes" -}}
-{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "m" 0.001 -}}
+{{/* sluice.quantity converts a quantity of Kubernetes, such as 100m, 256Mi, 1e9 or 1.5G, to a number. The result for anything else is empty. */}}
+{{- define "sluice.quantity" -}}
+{{- $units := dict "" 1 "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
+  "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
 {{- $text := . | toString -}}
-{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
 {{- $number := trimSuffix $unit $text -}}
-{{- if and (hasKey $units $unit) (regexMatch "^[0-9.]+([eE][+]?[0-9]+)?$" $number) -}}
+{{- if and (hasKey $units $unit) (regexMatch "^\\+?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?$" $number) -}}
 {{- mulf (float64 $number) (index $units $unit) -}}
-{{- else -}}
-0
 {{- end -}}
 {{- end -}}

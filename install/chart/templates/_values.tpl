@@ -26,7 +26,8 @@ defaults, and a missing value or null means the default. All other templates use
 {{- $_ := set $v "platform" $name -}}
 {{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
 {{- $_ := set $v "entersPods" (or $repairs $v.audit.enabled $v.ambient.enabled) -}}
-{{- include "sluice.refuse" (dict "v" $v "given" .Values "platform" $platform "platforms" (omit $platforms "default") "Files" .Files) -}}
+{{- $apparmor := "container.apparmor.security.beta.kubernetes.io/" -}}
+{{- include "sluice.refuse" (dict "v" $v "apparmor" $apparmor "given" .Values "platform" $platform "platforms" (omit $platforms "default") "Files" .Files) -}}
 {{- $_ := set $v "logLevel" (include "sluice.logLevel" (coalesce $v.logging.level $v.global.logging.level "info")) -}}
 {{- if $v.global.nativeNftables -}}{{- $_ := set $v "backend" "nft" -}}{{- end -}}
 {{- /* Ambient mode needs /proc to find the network namespace of the node and the kubelet. */ -}}
@@ -36,6 +37,12 @@ defaults, and a missing value or null means the default. All other templates use
 {{- range list $v.daemonSetLabels $v.podLabels $v.podAnnotations $v.env $v.podMonitor.labels $v.prometheusRule.labels $v.dashboard.labels -}}
 {{- include "sluice.setTexts" . -}}
 {{- end -}}
+{{- /* istio-cni's container is named install-cni. */ -}}
+{{- range $annotation, $profile := pick $v.podAnnotations (print $apparmor "install-cni") -}}
+{{- $_ := unset $v.podAnnotations $annotation -}}
+{{- $_ := set $v.podAnnotations (print $apparmor "sluice-node") $profile -}}
+{{- end -}}
+{{- $_ := set $v "appArmorUnconfined" (and $v.readsProc (not (hasKey $v.podAnnotations (print $apparmor "sluice-node")))) -}}
 {{- range $v.enablementSelectors -}}
 {{- if hasKey . "namespaceSelector" -}}{{- $_ := set $v "asksNamespaces" true -}}{{- end -}}
 {{- end -}}
@@ -138,7 +145,7 @@ A larger request of memory replaces a limit of 256Mi, the default, because istio
 {{- end -}}
 {{- $request := ($kept.requests | default dict).memory -}}
 {{- $limits := $kept.limits | default dict -}}
-{{- if and $request (eq (toString $limits.memory) "256Mi") (gt (include "sluice.bytes" $request | float64) (include "sluice.bytes" "256Mi" | float64)) -}}
+{{- if and $request (eq (toString $limits.memory) "256Mi") (gt (include "sluice.quantity" $request | float64) (include "sluice.quantity" "256Mi" | float64)) -}}
 {{- $_ := set $kept "limits" (set (deepCopy $limits) "memory" $request) -}}
 {{- end -}}
 {{- toYaml $kept -}}
