@@ -140,7 +140,7 @@ func (a *Agent) permissionsPart() observe.Part {
 	if !a.publisher.Status().PermissionsKnown {
 		part.Fail("the agent has not checked yet whether the plugin may read pods")
 	}
-	if s := a.identity.Status(); s.Problem != nil {
+	if s := a.credentials.Status(); s.Problem != nil {
 		part.Fail(fmt.Sprintf("%v, since %s", s.Problem, s.Since.UTC().Format(time.RFC3339)))
 	}
 	return part

@@ -53,7 +53,7 @@ type Agent struct {
 	config      *config.Config // of the plugin
 	metrics     *observe.Metrics
 	cluster     *cluster.Client
-	identity    *credential.Monitor // of the agent's own credentials
+	credentials *credential.Monitor // of the agent's own credentials
 	decider     *retire.Decider
 	kernel      *kernelTester
 	publisher   *token.Publisher // of the plugin's kubeconfig
@@ -90,12 +90,12 @@ func New(o Options) (*Agent, error) {
 		kernel: newKernelTester(parsed.Backend), exit: make(chan error, 1),
 		ruleLock: new(rulelock.Lock),
 	}
-	a.identity = credential.New(credential.Options{
+	a.credentials = credential.New(credential.Options{
 		TokenFile: o.API.TokenFile, CAFile: o.API.CAFile,
 		Record:  filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile),
 		Changed: a.credentialsChanged, ReplacementTimeout: o.TokenReplacementTimeout,
 	})
-	o.API.Outcome = a.identity.RecordResponse
+	o.API.Outcome = a.credentials.RecordResponse
 	api, err := apiclient.New(o.API)
 	if err != nil {
 		return nil, err

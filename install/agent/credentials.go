@@ -36,7 +36,7 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 		}
 		a.events.retry()
 	case !last.Accepted:
-		if n, reason := a.identity.Exits(); n > 0 {
+		if n, reason := a.credentials.Exits(); n > 0 {
 			a.options.Log.Warn(
 				"agents of this node exited because the API server rejected their credentials",
 				zap.Int("exits", n), zap.String("last", reason))

@@ -30,11 +30,11 @@ func (a *Agent) reportKernel(p observe.Part) {
 		a.options.Log.Info("result of testing the kernel: " + p.Reasons[0])
 		return
 	}
-	a.options.Log.Error("nothing is installed, because the kernel does not support the rules",
+	a.options.Log.Error("the agent installs nothing, because the kernel does not support the rules",
 		zap.Strings("reasons", p.Reasons))
 	a.events.set([]problemEvent{{
 		reason:  kernelReason,
-		message: "nothing is installed on this node because of its kernel: " + p.Reasons[0],
+		message: "the agent installs nothing on this node because of its kernel: " + p.Reasons[0],
 	}}, false)
 }
 

@@ -58,7 +58,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	a.startWorkers(workerCtx, &workers)
 	workers.Go(func() {
-		if err := a.identity.Run(workerCtx); err != nil {
+		if err := a.credentials.Run(workerCtx); err != nil {
 			failed <- err
 		}
 	})

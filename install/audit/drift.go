@@ -44,10 +44,10 @@ func (r *auditRun) onDifferences(
 		r.onUnprotected(ctx, ns)
 		return
 	}
-	text := identify(found.Differences)
-	if text != r.unrepaired.text {
+	digest := digestOf(found.Differences)
+	if digest != r.unrepaired.found {
 		r.count(found.Differences, noRules)
-		r.unrepaired.text = text
+		r.unrepaired.found = digest
 	}
 	if r.unrepaired.since.IsZero() {
 		r.unrepaired.since = r.now
@@ -63,9 +63,9 @@ func (r *auditRun) onDifferences(
 		r.recordEvent(reasonDrifted, description+"; it is not repaired, because repairs are disabled")
 		return
 	}
-	if at, limited := r.unrepaired.nextRepair(text, r.now); at.After(r.now) {
+	if at, limited := r.unrepaired.nextRepair(digest, r.now); at.After(r.now) {
 		r.nextAuditAt = at
-		if limited && r.unrepaired.unrepairable != text {
+		if limited && r.unrepaired.unrepairable != digest {
 			r.recordEvent(reasonDrifted, fmt.Sprintf("%s; another program changes the rules repeatedly; "+
 				"the next repair is in %s: find the program that changes them",
 				description, at.Sub(r.now).Round(time.Millisecond)))
@@ -102,13 +102,13 @@ func (r *auditRun) repair(
 		r.recordEvent(reasonRepairFailed, description+"; the repair failed: "+err.Error())
 		return
 	}
-	if text := identify(unrepairable); text != "" {
+	if digest := digestOf(unrepairable); digest != "" {
 		r.Metrics.Count(failure, 1)
 		r.state = Drifted
 		r.onFailedRepair()
-		r.unrepaired.text = text
-		if r.unrepaired.unrepairable != text {
-			r.unrepaired.unrepairable = text
+		r.unrepaired.found = digest
+		if r.unrepaired.unrepairable != digest {
+			r.unrepaired.unrepairable = digest
 			r.recordEvent(reasonDrifted,
 				"the agent cannot repair these differences: "+joinDifferences(unrepairable))
 		}
@@ -206,9 +206,9 @@ func (r *auditRun) describe(differences []rules.Difference, noRules bool) string
 	return text
 }
 
-// identify returns a digest of the differences, or an empty string if there are none. A process of
-// the pod determines their number and size, and the digest is stored until they are repaired.
-func identify(differences []rules.Difference) string {
+// digestOf returns a digest of the differences, or an empty string if there are none. The digest is
+// stored until they are repaired; a process of the pod determines their number and size.
+func digestOf(differences []rules.Difference) string {
 	if len(differences) == 0 {
 		return ""
 	}

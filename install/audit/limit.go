@@ -23,8 +23,9 @@ const (
 	// removes its rules repeatedly, they are missing for about a second each time.
 	repairBurst  = 3
 	repairPeriod = time.Second
-	// After each failed repair, deletion or label, the backoff doubles from initialBackoff to
-	// maxBackoff. It is reset after backoffReset without such an attempt.
+	// After each failed repair, and after each attempt to delete or label a pod, the backoff
+	// doubles from initialBackoff to maxBackoff. It is reset after backoffReset without such an
+	// attempt.
 	initialBackoff = time.Second
 	maxBackoff     = time.Minute
 	backoffReset   = 10 * time.Minute

@@ -118,21 +118,21 @@ func (p *pendingEvents) add(e watch.Event, now time.Time) {
 	}
 }
 
-// unrepaired contains the differences that have not been repaired, and the limits of repairs. The
-// texts identify sets of differences; see identify.
+// unrepaired contains digests of the differences that have not been repaired, and the limits of
+// repairs.
 type unrepaired struct {
 	since        time.Time // zero if there are no differences
-	text         string    // the differences that the last audit found
+	found        string    // the differences that the last audit found
 	unrepairable string    // the differences that the last repair did not remove
 
 	repairs *rate.Limiter
 	failed  attempt // last repair that failed or left differences
 }
 
-// nextRepair returns the earliest time at which the differences with the text may be repaired.
+// nextRepair returns the earliest time at which the differences with the digest may be repaired.
 // limited is set if the rate limit causes a delay, and not the failure of the last repair.
-func (u *unrepaired) nextRepair(text string, now time.Time) (at time.Time, limited bool) {
-	if at := u.failed.next; at.After(now) && (u.unrepairable == "" || u.unrepairable == text) {
+func (u *unrepaired) nextRepair(digest string, now time.Time) (at time.Time, limited bool) {
+	if at := u.failed.next; at.After(now) && (u.unrepairable == "" || u.unrepairable == digest) {
 		return at, false
 	}
 	r := u.repairs.ReserveN(now, 1)

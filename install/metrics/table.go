@@ -54,16 +54,16 @@ var (
 	})
 )
 
-// Metrics of the calls of the plugin, by the fields of the plugin's report.
+// Metrics of the plugin's calls, by the fields of its report, and of its requests.
 var (
 	Adds = define3[CounterSeries, string, string, string](Metric{
 		Name: "sluice_adds_total", Labels: []Label{result, decision, backend},
-		Help: "Pods for which the plugin was called, by result",
+		Help: "Calls of ADD, by result",
 	})
 	AddReasons = define1[CounterSeries, string](Metric{
 		Name:   "sluice_add_reasons_total",
 		Labels: []Label{{"reason", agent.Reasons()}},
-		Help:   "Pods for which the plugin was called, by the reason of the decision",
+		Help:   "Calls of ADD, by the reason of the decision",
 	})
 	UncapturedPods = define1[CounterSeries, string](Metric{
 		Name:   "sluice_uncaptured_pods_total",

@@ -51,9 +51,9 @@ type PluginDir struct {
 }
 
 // configurations returns the files except those with the given names.
-func (f Actual) configurations(except ...string) []chain.File {
+func (found Actual) configurations(except ...string) []chain.File {
 	var files []chain.File
-	for name, file := range f.Files {
+	for name, file := range found.Files {
 		if !slices.Contains(except, name) {
 			files = append(files, chain.File{Name: name, Data: file.Data, Err: file.Err})
 		}
@@ -62,8 +62,8 @@ func (f Actual) configurations(except ...string) []chain.File {
 }
 
 // hasPlugin reports whether the file contains the plugin.
-func (f Actual) hasPlugin(name, plugin string) bool {
-	file, ok := f.Files[name]
+func (found Actual) hasPlugin(name, plugin string) bool {
+	file, ok := found.Files[name]
 	if !ok || file.Err != nil {
 		return false
 	}

@@ -21,9 +21,9 @@ func confEntries(j *journal.Journal) map[string]journal.Entry {
 
 // noteConflicts counts conflicting writes, and relaxes constraints that conflicting writers violate
 // without removing the plugin from the chain.
-func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
+func (n *Node) noteConflicts(s Settings, found Actual, state State, now time.Time) {
 	for _, t := range state.Files {
-		switch e := f.Entries[t.Name]; {
+		switch e := found.Entries[t.Name]; {
 		case t.Forget:
 		case t.isDone():
 			n.conflicts.noteUnchanged(t.Name, journal.Sum(t.Current))
@@ -32,12 +32,12 @@ func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
 			// The entry was changed by another process that uses the journal.
 			n.conflicts.noteRewrite(now, t.Name, s.Type, anotherAgent)
 		default:
-			plugin := pluginOfWriter(s, f, t.Name, state.Plugins)
+			plugin := pluginOfWriter(s, found, t.Name, state.Plugins)
 			n.conflicts.noteRewrite(now, t.Name, plugin, writerOf(plugin))
 		}
 	}
 	for _, w := range n.conflicts.active(now) {
-		n.conflicts.relaxViolated(now, s, f.Files[w.File])
+		n.conflicts.relaxViolated(now, s, found.Files[w.File])
 	}
 }
 

@@ -23,8 +23,8 @@ type Relaxed struct {
 
 // Desired returns the desired state of the configuration directory. It has no side effects, except
 // that it may call Settings.ReadyToInsert.
-func Desired(s Settings, f Actual, c Relaxed) State {
-	p := planner{Settings: s, found: f, relaxed: c}
+func Desired(s Settings, found Actual, relaxed Relaxed) State {
+	p := planner{Settings: s, found: found, relaxed: relaxed}
 	switch {
 	case !s.Chained:
 		p.planStandalone()

@@ -15,24 +15,24 @@ import (
 // Sluice's element. Files that cannot be read, and invalid files that name the plugin, do not
 // change, and neither do their journal entries. Plugins that Sluice's plugin replaced are inserted
 // again if their executable exists, and otherwise left out.
-func Released(s Settings, f Actual) State {
+func Released(s Settings, found Actual) State {
 	var state State
-	names := maps.Clone(f.Entries)
-	for name := range f.Files {
+	names := maps.Clone(found.Entries)
+	for name := range found.Files {
 		names[name] = journal.Entry{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if _, hasEntry := f.Entries[name]; hasEntry || f.hasPlugin(name, s.Type) {
-			state.Files = append(state.Files, release(s, f, name)...)
+		if _, hasEntry := found.Entries[name]; hasEntry || found.hasPlugin(name, s.Type) {
+			state.Files = append(state.Files, release(s, found, name)...)
 		}
 	}
 	return state
 }
 
 // release returns the targets that remove the plugin from one file.
-func release(s Settings, f Actual, name string) []Target {
-	file, exists := f.Files[name]
-	e, hasEntry := f.Entries[name]
+func release(s Settings, found Actual, name string) []Target {
+	file, exists := found.Files[name]
+	e, hasEntry := found.Entries[name]
 	t := Target{
 		Name: name, Current: file.Data, Content: file.Data, Mode: file.Mode, Forget: hasEntry,
 	}
@@ -47,14 +47,14 @@ func release(s Settings, f Actual, name string) []Target {
 	case !isValid(name, file) && chain.Mentions(file.Data, s.Type):
 		return nil // after a correction, the file contains the plugin again
 	}
-	unchanged, hasPlugin := hasEntry && e.WrittenByAgent(file.Data), f.hasPlugin(name, s.Type)
+	unchanged, hasPlugin := hasEntry && e.WrittenByAgent(file.Data), found.hasPlugin(name, s.Type)
 	switch {
 	case !unchanged && !hasPlugin:
 		return []Target{t} // another program replaced the content
 	case hasEntry && e.Kind == journal.Converted:
-		return releaseConverted(s, f, t, e, unchanged)
+		return releaseConverted(s, found, t, e, unchanged)
 	case hasEntry && e.Kind == journal.Edited && unchanged:
-		t.Content = reinsertReplaced(f, removeTypes(e.Original, typesWithoutExecutable(s, f)), e)
+		t.Content = reinsertReplaced(found, removeTypes(e.Original, typesWithoutExecutable(s, found)), e)
 		t.Mode = e.Mode
 	case hasEntry && e.Kind == journal.Created,
 		// The journal was lost. With an entry of another kind, the file belongs to another program.
@@ -62,7 +62,7 @@ func release(s Settings, f Actual, name string) []Target {
 		filepath.Ext(name) != ".conflist":
 		t.Content = nil
 	default:
-		t.Content = removePlugin(s, f, file.Data, e)
+		t.Content = removePlugin(s, found, file.Data, e)
 	}
 	return []Target{t}
 }
@@ -76,13 +76,13 @@ func isValid(name string, file File) bool {
 // releaseConverted returns the targets that restore a single-plugin configuration and then remove
 // the list that replaced it. unchanged means that no other program has changed the list; otherwise
 // only the plugin is removed from it.
-func releaseConverted(s Settings, f Actual, t Target, e journal.Entry, unchanged bool) []Target {
+func releaseConverted(s Settings, found Actual, t Target, e journal.Entry, unchanged bool) []Target {
 	if !unchanged {
-		t.Content = removePlugin(s, f, t.Current, e)
+		t.Content = removePlugin(s, found, t.Current, e)
 		return []Target{t}
 	}
 	t.Content = nil
-	if _, exists := f.Files[e.From]; exists {
+	if _, exists := found.Files[e.From]; exists {
 		return []Target{t}
 	}
 	return []Target{{Name: e.From, Content: e.Original, Mode: e.Mode}, t}
@@ -90,20 +90,20 @@ func releaseConverted(s Settings, f Actual, t Target, e journal.Entry, unchanged
 
 // removePlugin returns the text of a list that another program has changed, without Sluice's
 // element. It inserts the elements that Sluice's element replaced; see reinsertReplaced.
-func removePlugin(s Settings, f Actual, data []byte, e journal.Entry) []byte {
-	return reinsertReplaced(f, removeTypes(data, []string{s.Type}), e)
+func removePlugin(s Settings, found Actual, data []byte, e journal.Entry) []byte {
+	return reinsertReplaced(found, removeTypes(data, []string{s.Type}), e)
 }
 
 // reinsertReplaced inserts into a list each element that Sluice's element replaced, if the
 // executable of its plugin exists and the list does not contain the plugin.
-func reinsertReplaced(f Actual, data []byte, e journal.Entry) []byte {
+func reinsertReplaced(found Actual, data []byte, e journal.Entry) []byte {
 	for _, raw := range e.Replaced {
 		list, err := chain.Parse(data)
 		if err != nil {
 			return data
 		}
 		plugin := chain.TypeOf(raw)
-		if !f.Executables[plugin] || list.Has(plugin) {
+		if !found.Executables[plugin] || list.Has(plugin) {
 			continue
 		}
 		if extended, err := list.Insert(raw); err == nil {
@@ -115,10 +115,10 @@ func reinsertReplaced(f Actual, data []byte, e journal.Entry) []byte {
 
 // typesWithoutExecutable returns the replaced types without an executable. A chain that contains
 // them would fail.
-func typesWithoutExecutable(s Settings, f Actual) []string {
+func typesWithoutExecutable(s Settings, found Actual) []string {
 	var types []string
 	for _, plugin := range s.ReplacedTypes {
-		if !f.Executables[plugin] {
+		if !found.Executables[plugin] {
 			types = append(types, plugin)
 		}
 	}

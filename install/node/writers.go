@@ -63,9 +63,9 @@ var anotherAgent = writer{
 // first plugin that is Cilium's or has one of the types that Sluice replaces, otherwise the last
 // plugin if it comes after Sluice's, otherwise the first plugin. If the file cannot be read,
 // pluginOfWriter selects one of the plugins of the primary configuration.
-func pluginOfWriter(s Settings, f Actual, name string, primary []string) string {
+func pluginOfWriter(s Settings, found Actual, name string, primary []string) string {
 	plugins := primary
-	if list, err := chain.Read(chain.File{Name: name, Data: f.Files[name].Data}); err == nil {
+	if list, err := chain.Read(chain.File{Name: name, Data: found.Files[name].Data}); err == nil {
 		plugins = list.List.Types()
 	}
 	for _, plugin := range plugins {

@@ -41,7 +41,7 @@ type Options struct {
 	// and not concurrently. It must not block.
 	Changed func(Status)
 	// ReplacementTimeout is the time within which the kubelet must replace a rejected token after
-	// 80 % of the token's lifetime, or after the first rejection if it is later; 2 min if it is 0.
+	// 80 % of the token's lifetime, or after the first rejection if that is later; 2 min if 0.
 	ReplacementTimeout time.Duration
 }
 
