@@ -222,7 +222,7 @@ func TestAmbientModeNeedsTheSocket(t *testing.T) {
 }
 
 // TestHostRulesOfAnEarlierAgentAreRemoved checks that an agent without ambient mode removes the
-// node's rules for probes that an earlier agent in ambient mode has installed.
+// node's rules for probes that an earlier agent with ambient mode has installed.
 func TestHostRulesOfAnEarlierAgentAreRemoved(t *testing.T) {
 	host := netnstest.New(t)
 	tn := newTestNode(t)

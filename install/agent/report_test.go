@@ -70,13 +70,13 @@ func TestReportFiles(t *testing.T) {
 		Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space",
 		Blocking: true,
 	}
-	bypassed := node.Problem{
+	conflict := node.Problem{
 		Reason: node.ConflictingWrites, Message: "cilium-agent writes 05-cilium.conflist", Blocking: true,
 	}
 	now := time.Now()
 	s := node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"},
-		Problems: []node.Problem{full, bypassed},
+		Problems: []node.Problem{full, conflict},
 	}
 	s.Totals.Rewrites, s.Totals.FailedWrites = map[string]uint64{"cilium-agent": 3},
 		map[string]uint64{"binary": 1}

@@ -472,10 +472,10 @@ func TestAddTakesPrecedenceOverReadsOfOtherPods(t *testing.T) {
 	group.Wait()
 }
 
-// TestRulesOfAPodAreHeld checks that an ADD and a request for the installed rules wait no longer
-// for an audit or an enrollment of the pod than their contexts permit. An audit of an earlier
-// network namespace does not delay an ADD.
-func TestRulesOfAPodAreHeld(t *testing.T) {
+// TestWaitForTheRulesOfAPodEndsWithTheContext checks that an ADD and a request for the installed
+// rules wait no longer for an audit or an enrollment of the pod than their contexts permit. An
+// audit of an earlier network namespace does not delay an ADD.
+func TestWaitForTheRulesOfAPodEndsWithTheContext(t *testing.T) {
 	env, ns, _ := startEnrolled(t, nil)
 	// within calls f with a context that ends soon, and fails the test if f does not return then.
 	within := func(name string, f func(context.Context) error) error {

@@ -131,7 +131,7 @@ func TestPodOfUnknownModeIsNotEnrolledAtTheStart(t *testing.T) {
 	})
 	if env.probed("outside") != nil || env.probed("enrolled") != nil || !hasNoRules(t, outside) ||
 		len(env.ztunnels.State().Pods) > 0 {
-		t.Error("ztunnel, the node's rules or a pod still contain what a pod outside the mesh should not have")
+		t.Error("ztunnel or the node's rules still contain a pod, or the pod outside the mesh still has rules")
 	}
 }
 
@@ -298,7 +298,8 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 		t.Error("the repair is not returned exactly once")
 	}
 	fresh := netnstest.New(t)
-	env.put("fresh", annotated(redirection, "enabled")) // from before the last boot
+	// The annotation is from before the last boot.
+	env.put("fresh", annotated(redirection, "enabled"))
 	if _, err := env.add("fresh", fresh); err != nil || takeRepaired("uid-fresh") {
 		t.Errorf("ADD: error %v, want none, and no repair of a pod that starts", err)
 	}

@@ -124,7 +124,7 @@ func TestNamespaceLabelDeterminesTheMode(t *testing.T) {
 // TestPodLeavesInOrder checks that the rules are removed before ztunnel forgets the pod, and that
 // failed steps are retried.
 func TestPodLeavesInOrder(t *testing.T) {
-	var removals atomic.Int32 // messages that remove the pod; ztunnel accepts only the third
+	var removals atomic.Int32 // messages that remove the pod; ztunnel refuses the first two
 	var ns atomic.Pointer[netns.NS]
 	env, podNS, _ := startEnrolled(t, func(r *zds.Request) string {
 		if r.GetDel() == nil {
@@ -325,7 +325,7 @@ func (b *failingBackend) Apply(
 }
 
 // failUpdate enrolls a pod, makes a change of its rules fail, and returns the namespace of the pod
-// and the event. It puts backend in front of the environment's backend.
+// and the event. backend wraps the environment's backend.
 func (env *testEnv) failUpdate(backend *failingBackend) (ns *netns.NS, event cluster.Event) {
 	t := env.t
 	t.Helper()

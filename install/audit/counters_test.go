@@ -48,7 +48,7 @@ func (env *testEnv) checkCountersAfterAudit(when string, want ...string) {
 	defer env.mu.Unlock()
 	var got []string
 	for series, n := range env.counted {
-		if labels, is := strings.CutPrefix(series, "sluice_rule_packets_total"); is && n > 0 {
+		if labels, found := strings.CutPrefix(series, "sluice_rule_packets_total"); found && n > 0 {
 			got = append(got, fmt.Sprint(labels, " ", n))
 		}
 	}

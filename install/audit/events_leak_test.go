@@ -24,7 +24,7 @@ func TestAnHourOfEventsLeavesNothingBehind(t *testing.T) {
 	before := netnstest.Descriptors(t)
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)
-		draw := rand.New(rand.NewPCG(1, 2))
+		random := rand.New(rand.NewPCG(1, 2))
 		existing := map[string]*decide.Pod{}
 		deleted := map[string]bool{} // the UIDs of deleted pods
 		anyPod := func() *decide.Pod {
@@ -50,7 +50,7 @@ func TestAnHourOfEventsLeavesNothingBehind(t *testing.T) {
 		steps := rulestest.Trials(2000, os.Getenv)
 		for i := range steps {
 			p := anyPod()
-			switch kind := draw.IntN(12); {
+			switch kind := random.IntN(12); {
 			case p == nil || kind < 3 && len(existing) < 60 || len(existing) < 20:
 				p = meshPod(fmt.Sprintf("pod-%d", i))
 				existing[p.Metadata.UID] = p

@@ -320,8 +320,8 @@ func TestAForeignTableBeforeSluicesTableIsReported(t *testing.T) {
 	rulestest.Eventually(t, "the pod counts as redirected", func() bool { return r.states() == "1 redirected" })
 }
 
-// BenchmarkRound measures the CPU time of the process for an audit of each of 250 idle pods.
-func BenchmarkRound(b *testing.B) {
+// BenchmarkAudit measures the CPU time of the process for an audit of each of 250 idle pods.
+func BenchmarkAudit(b *testing.B) {
 	for _, row := range []struct {
 		name     string
 		backend  compat.BackendName

@@ -253,7 +253,7 @@ func TestATerminatingPodIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		add    func(*testEnv, *decide.Pod) *fakeNamespace
 		change func(*fakeNamespace)
-		within time.Duration // the time after which the pod is reported
+		within time.Duration // the time in which the pod is reported
 	}{
 		"a pod whose rules cannot be decided":          {redirected, undecided, 0},
 		"a pod without an address":                     {redirected, withoutAddress, 31 * time.Second},

@@ -519,8 +519,8 @@ func TestActionsThatHangDelayNoRepair(t *testing.T) {
 			t.Errorf("applied %d times, want 1", s.applied)
 		}
 		// A request is canceled after three seconds, and followed by a pause.
-		if acts := strings.Count(env.takeRequests(), "label"); acts < 2 || acts > 20 {
-			t.Errorf("%d labels were requested, want 2 to 20", acts)
+		if labels := strings.Count(env.takeRequests(), "label"); labels < 2 || labels > 20 {
+			t.Errorf("%d labels were requested, want 2 to 20", labels)
 		}
 	})
 }

@@ -59,8 +59,8 @@ func TestEntriesAreKept(t *testing.T) {
 	}
 }
 
-// TestUIDsThatAreNotFileNamesAreRejected checks that a UID that is not a file name is rejected, and
-// does not refer to another file.
+// TestUIDsThatAreNotFileNamesAreRejected checks that Put rejects a UID that is not a file name, and
+// that Remove ignores it.
 func TestUIDsThatAreNotFileNamesAreRejected(t *testing.T) {
 	store := repair.StoreIn(t.TempDir())
 	for _, uid := range []string{"", "../a", "a/b", ".a", strings.Repeat("x", 201)} {

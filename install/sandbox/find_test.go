@@ -431,8 +431,8 @@ func TestFindEndsWithItsContext(t *testing.T) {
 }
 
 // TestAnInterruptedSearchUsesNoResult covers a search whose context ends after the first of two
-// results. It does not find the sandbox in the first result, because the second one shows that the
-// sandbox belongs to another pod.
+// results. It does not use the first result: the second one shows that the sandbox belongs to
+// another pod.
 func TestAnInterruptedSearchUsesNoResult(t *testing.T) {
 	n, old, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	path := n.link(t, ns, "cni-1")

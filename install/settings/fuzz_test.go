@@ -6,8 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// FuzzAcceptedValues checks that the typed accessors support every value that Read
-// accepts.
+// FuzzAcceptedValues checks that the typed accessors support every value that Read accepts.
 func FuzzAcceptedValues(f *testing.F) {
 	for _, s := range settings.All() {
 		f.Add(s.Default)

@@ -64,7 +64,7 @@ func TestFilesAreWatched(t *testing.T) {
 		<-done
 	}()
 	// Without the watch, the publisher would check the files every 10 s, and nine changes would
-	// take three times as long.
+	// take more than three times as long.
 	const soon = 25 * time.Second
 	began := time.Now()
 	waitForPublication := func(published uint64) {

@@ -25,7 +25,7 @@ func listenIn(t *testing.T, ns *netns.NS, network string, port int) net.Listener
 	return l
 }
 
-// TestServes checks that ztunnel serves a namespace as long as it has all of its listeners there.
+// TestServes checks that Serves is true only while a namespace has all listeners of ztunnel.
 func TestServes(t *testing.T) {
 	for _, network := range []string{"tcp4", "tcp6", "tcp"} {
 		t.Run(network, func(t *testing.T) {

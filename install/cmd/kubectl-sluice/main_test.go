@@ -405,7 +405,7 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 		{"no pod is named", []string{"check"}, exitBadInput, nil, "POD or --selector is required"},
 		{"unknown pod", []string{"check", "shop/nobody"}, exitBadInput, nil, "NotFound"},
 		{
-			"deleted pod",
+			"a hint for a force-deleted pod",
 			[]string{"check", "shop/nobody"},
 			exitBadInput, nil,
 			"for a force-deleted pod whose sandbox still exists, run rules with --pod shop/nobody " +

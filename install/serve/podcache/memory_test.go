@@ -20,7 +20,7 @@ const (
 	largePods = 40
 	// largePodBytes is the size of a pod that etcd just accepts.
 	largePodBytes = 1_380_000
-	// maxListMemory is the memory for a list of largePods pods.
+	// maxListMemory limits the memory for a list of largePods pods.
 	maxListMemory = 40 << 20
 )
 

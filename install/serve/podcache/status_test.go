@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// cachedStatus adds a pod with these fields in addition to its name, and returns its cached status.
+// cachedStatus adds a pod with the fields in addition to its name, and returns its cached status.
 func cachedStatus(t *testing.T, env *testEnv, fields string) podcache.PodStatus {
 	t.Helper()
 	env.server.Put(`{metadata: {name: new, uid: c}, ` + fields + `}`)

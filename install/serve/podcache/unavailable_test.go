@@ -104,7 +104,7 @@ func TestAWatchWithoutItsListIsReported(t *testing.T) {
 }
 
 // TestFetchedPodsOutlastAnOutage checks that a pod that was requested while the watch was
-// interrupted is still returned when the API server is unavailable, until the next list.
+// interrupted is still returned when the API server is unavailable.
 func TestFetchedPodsOutlastAnOutage(t *testing.T) {
 	for _, row := range []struct {
 		name  string
