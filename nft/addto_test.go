@@ -97,7 +97,7 @@ func TestARulesetIsCommittedTogetherWithTheRestOfTheTransaction(t *testing.T) {
 	}
 }
 
-func TestInexpressibleRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
+func TestUnsupportedRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
 	ns := netnstest.New(t)
 	c := openLibrary(t, ns)
 	c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "other"})

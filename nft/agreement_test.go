@@ -37,8 +37,8 @@ func TestModelAgreesWithKernel(t *testing.T) {
 				t.Parallel()
 				calls, captured := 0, 0
 				rapid.Check(t, func(t *rapid.T) {
-					s := drawnScenario{
-						redirect:    drawRedirect(t, mode),
+					s := randomScenario{
+						redirect:    randomRedirect(t, mode),
 						transparent: rapid.IntRange(0, 9).Draw(t, "transparent unless 9") < 9,
 					}
 					s.calls = rapid.SliceOfN(anyCall(s.redirect), minCalls,
@@ -59,8 +59,8 @@ func TestModelAgreesWithKernel(t *testing.T) {
 	}
 }
 
-// A drawnScenario contains the parameters of a ruleset and the calls to make.
-type drawnScenario struct {
+// A randomScenario contains the parameters of a ruleset and the calls to make.
+type randomScenario struct {
 	redirect    rules.Redirect
 	transparent bool // the proxy listens transparently
 	calls       []testbed.Call
@@ -68,7 +68,7 @@ type drawnScenario struct {
 
 // check makes the calls. disagreement describes the first call whose result differs from the
 // model's prediction, and is empty if there is none. captured is the number of captured calls.
-func (s drawnScenario) check(t *rapid.T) (disagreement string, captured int) {
+func (s randomScenario) check(t *rapid.T) (disagreement string, captured int) {
 	b, err := testbed.New(testbed.Options{Interface: secondInterface})
 	if err != nil {
 		t.Fatal(err)

@@ -73,8 +73,8 @@ func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	}
 }
 
-// TestMapsOfMarksAndMaskedSetsAreDecided compares rules with maps of marks, and with sets of masked
-// fields, with rules without them.
+// TestMapsOfMarksAndMaskedSetsAreDecided compares rules that use maps of marks, sets or masked
+// fields with rules that use none of these maps and sets.
 func TestMapsOfMarksAndMaskedSetsAreDecided(t *testing.T) {
 	side := func(list string) diff.Side {
 		ns := netnstest.New(t)
@@ -133,8 +133,10 @@ func TestMapsOfMarksAndMaskedSetsAreDecided(t *testing.T) {
 		{"ct state != established,related drop", "drop", "ct state != established drop"},
 		{"ct state == established|related drop", "", "ct state established drop"},
 	} {
-		checkDecided(t, side(tc.rule), side(tc.equal), diff.Equivalent)
-		checkDecided(t, side(tc.rule), side(tc.other), diff.Different)
+		t.Run(tc.rule, func(t *testing.T) {
+			checkDecided(t, side(tc.rule), side(tc.equal), diff.Equivalent)
+			checkDecided(t, side(tc.rule), side(tc.other), diff.Different)
+		})
 	}
 }
 

@@ -103,8 +103,8 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 	return formatRanges(rules.NormalizeAddrs(ranges))
 }
 
-// dumped returns an interval set that the kernel has dumped in two messages, with the elements in
-// the given order.
+// dumped returns an interval set as if the kernel had dumped it in two messages, with the elements
+// in the given order.
 func dumped(elements []element) *decodedSet {
 	s := &decodedSet{interval: true}
 	if len(elements) > 0 {

@@ -68,9 +68,9 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 	}
 }
 
-// TestInexpressibleRulesAreErrors checks that the error names the table, the chain, and the
-// number and text of the rule.
-func TestInexpressibleRulesAreErrors(t *testing.T) {
+// TestUnsupportedRulesAreErrors checks that the error names the table, the chain, and the number
+// and text of the rule.
+func TestUnsupportedRulesAreErrors(t *testing.T) {
 	long := strings.Repeat("x", 129)
 	for _, row := range []struct {
 		name string

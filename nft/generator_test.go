@@ -9,18 +9,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// anyRedirect generates valid parameters. Half of the ports, ids, prefixes and interfaces are drawn
-// from short lists, and often coincide: a tunnel port equals the DNS port, or an interface is both
-// rerouted and excluded. The other half is drawn from the whole range.
+// anyRedirect generates valid parameters. Half of the ports, ids, prefixes and interfaces are from
+// short lists, and often coincide: a tunnel port equals the DNS port, or an interface is both
+// rerouted and excluded. The other half is from the whole range.
 func anyRedirect() *rapid.Generator[rules.Redirect] {
 	return rapid.Custom(func(t *rapid.T) rules.Redirect {
 		r := rules.DefaultRedirect()
 		r.Mode = rapid.SampledFrom([]rules.Mode{
 			rules.ModeRedirect, rules.ModeTProxy,
 		}).Draw(t, "mode")
-		drawPorts(t, &r)
-		drawOwners(t, &r)
-		drawDestinations(t, &r)
+		setRandomPorts(t, &r)
+		setRandomOwners(t, &r)
+		setRandomDestinations(t, &r)
 		r.ExcludeInterfaces = rapid.SliceOfN(anyInterface(), 0, 4).Draw(t, "excluded interfaces")
 		r.RerouteInterfaces = rapid.SliceOfN(anyInterface(), 0, 3).Draw(t, "rerouted interfaces")
 		r.TProxyMark = rapid.SampledFrom([]uint32{1337, 1, 1339, 1<<32 - 1}).Draw(t, "mark")
@@ -35,13 +35,13 @@ func anyRedirect() *rapid.Generator[rules.Redirect] {
 			}
 		}
 		if err := r.Validate(); err != nil {
-			t.Fatalf("the drawn parameters are invalid: %v", err)
+			t.Fatalf("the generated parameters are invalid: %v", err)
 		}
 		return r
 	})
 }
 
-func drawPorts(t *rapid.T, r *rules.Redirect) {
+func setRandomPorts(t *rapid.T, r *rules.Redirect) {
 	single := rapid.OneOf(rapid.SampledFrom([]uint16{15008, 53, 80, 443}), rapid.Uint16Min(1))
 	r.ProxyPort, r.InboundCapturePort = single.Draw(t, "proxy port"), single.Draw(t, "capture port")
 	r.TunnelPort = single.Draw(t, "tunnel port")
@@ -54,7 +54,7 @@ func drawPorts(t *rapid.T, r *rules.Redirect) {
 	r.OutboundExcludePorts = ports.Draw(t, "excluded outbound ports")
 }
 
-func drawOwners(t *rapid.T, r *rules.Redirect) {
+func setRandomOwners(t *rapid.T, r *rules.Redirect) {
 	r.ProxyUIDs = rapid.SliceOfN(anyIDs(), 1, 4).Draw(t, "proxy users")
 	r.ProxyGIDs = rapid.SliceOfN(anyIDs(), 1, 4).Draw(t, "proxy groups")
 	if r.OwnerGroups.All = rapid.Bool().Draw(t, "all groups"); !r.OwnerGroups.All {
@@ -63,7 +63,7 @@ func drawOwners(t *rapid.T, r *rules.Redirect) {
 	r.OwnerGroupsExclude = rapid.SliceOfN(anyIDs(), 0, 4).Draw(t, "excluded groups")
 }
 
-func drawDestinations(t *rapid.T, r *rules.Redirect) {
+func setRandomDestinations(t *rapid.T, r *rules.Redirect) {
 	if r.OutboundCIDRs.All = rapid.Bool().Draw(t, "all outbound"); !r.OutboundCIDRs.All {
 		r.OutboundCIDRs.Prefixes = rapid.SliceOfN(anyPrefix(), 0, 8).Draw(t, "destinations")
 	}
@@ -120,8 +120,8 @@ func anyRange[T uint16 | uint32](number *rapid.Generator[T]) *rapid.Generator[ru
 }
 
 // anyPrefix generates prefixes of both families, which may have host bits. Half of the prefixes are
-// drawn from a list of adjacent prefixes, prefixes at the ends of the address space, and
-// IPv4-mapped prefixes.
+// from a list of adjacent prefixes, prefixes at the ends of the address space, and IPv4-mapped
+// prefixes.
 func anyPrefix() *rapid.Generator[netip.Prefix] {
 	var few []netip.Prefix
 	for _, text := range []string{

@@ -142,7 +142,7 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 }
 
 // TestRemoveIstioRetriesAfterAConcurrentChange checks that the kernel rejects the transaction if a
-// rule was added after the read, and that RemoveIstio retries after this error.
+// rule was added after the read, with an error after which RemoveIstio retries.
 func TestRemoveIstioRetriesAfterAConcurrentChange(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.NFT, istiotest.Cases(t, istiotest.NFT)[0])
 	err := ns.DoNamed(func() error {

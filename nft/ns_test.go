@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// tester contains the methods that a test and a check of package rapid have in common.
+// tester contains methods that *testing.T, *testing.B and *rapid.T have in common.
 type tester interface {
 	Helper()
 	Fatal(args ...any)

@@ -89,9 +89,9 @@ func TestOutcomeOfAFailureReportsRulesThatMayBeInPlace(t *testing.T) {
 			if err == nil {
 				t.Fatal("Apply succeeded, want an error")
 			}
-			if saysSo := strings.Contains(err.Error(), "the rules may have changed"); saysSo !=
-				(row.want != "") {
-				t.Errorf("error %v, want that the rules may have changed only with an outcome", err)
+			const unknown = "the rules may have changed"
+			if strings.Contains(err.Error(), unknown) != (row.want != "") {
+				t.Errorf("error %v, want the text %q only with an outcome", err, unknown)
 			}
 			if got := a.resultAfter(err); got.Outcome != row.want ||
 				(got != Result{}) != (row.want != "") {

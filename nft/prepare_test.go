@@ -67,18 +67,6 @@ func TestPreparedEncodesOnce(t *testing.T) {
 	}
 }
 
-func TestPrepareRejectsOtherTables(t *testing.T) {
-	for name, rs := range map[string]rules.Ruleset{
-		"no table":                  {},
-		"two tables":                {Tables: make([]rules.Table, 2)},
-		"a table with another name": {Tables: []rules.Table{{Name: "other"}}},
-	} {
-		if _, err := Prepare(rs); err == nil {
-			t.Errorf("%s: Prepare succeeded, want an error", name)
-		}
-	}
-}
-
 // TestBeforeChangeIsCalledOnceBeforeAChange checks that BeforeChange is called with the lock held,
 // and is not called without a change. If it returns an error, Apply changes nothing.
 func TestBeforeChangeIsCalledOnceBeforeAChange(t *testing.T) {

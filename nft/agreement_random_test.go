@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Parameters and calls are drawn from the same few values, so that they often coincide.
+// Parameters and calls are generated from the same few values, so that they often coincide.
 var (
 	somePorts = []uint16{
 		1, 53, 80, 443, 3306, 8080, 9000, 15001, 15006, 15008, 15020, 15021, 15053, 15090, 16001,
@@ -47,9 +47,9 @@ func addrs(texts ...string) []netip.Addr {
 	return list
 }
 
-// drawRedirect draws valid parameters for a mode. The ports of the proxy are distinct, because each
-// port has its own listener.
-func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
+// randomRedirect returns valid parameters for a mode. The ports of the proxy are distinct, because
+// each port has its own listener.
+func randomRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.Mode = mode
 	r.ProxyPort = rapid.SampledFrom([]uint16{15001, 16001}).Draw(t, "proxy port")
@@ -93,7 +93,7 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 		}
 	}
 	if err := r.Validate(); err != nil {
-		t.Fatalf("the drawn parameters are invalid: %v", err)
+		t.Fatalf("the generated parameters are invalid: %v", err)
 	}
 	return r
 }
@@ -125,9 +125,9 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 		case c.From != testbed.FromPod:
 		case local && c.Network == "tcp" &&
 			rapid.IntRange(0, 3).Draw(t, "from the client's address") == 0 && canCallAsClient(r, addr):
-			drawClient(t, &c, r)
+			callAsClient(t, &c, r)
 		case local:
-			drawSource(t, &c, r)
+			setRandomSource(t, &c, r)
 		case c.Network == "udp" && rapid.Bool().Draw(t, "same port"):
 			c.Local = netip.AddrPortFrom(unspecified(addr), 5000)
 			fallthrough
@@ -155,9 +155,8 @@ func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 		to.Is4()) && slices.Contains(podAddrs, to)
 }
 
-// drawClient draws the address of a client, and changes c into a call of the proxy from this
-// address.
-func drawClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
+// callAsClient changes c into a call of the proxy from the address of a random client.
+func callAsClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	clients := slices.DeleteFunc(slices.Clone(outsideAddrs), func(a netip.Addr) bool {
 		return a.Is4() != c.To.Addr().Is4()
 	})
@@ -173,8 +172,8 @@ func unspecified(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// drawSource draws a source address for about half of the calls within the pod.
-func drawSource(t *rapid.T, c *testbed.Call, r rules.Redirect) {
+// setRandomSource sets the source address of about half of the calls within the pod.
+func setRandomSource(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	if !rapid.Bool().Draw(t, "own address") {
 		return
 	}
@@ -188,12 +187,12 @@ func drawSource(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	c.Local = netip.AddrPortFrom(rapid.SampledFrom(own).Draw(t, "source"), 0)
 }
 
-// oftenTrue draws true with a probability of 75 %.
+// oftenTrue returns true with a probability of 75 %.
 func oftenTrue(t *rapid.T, label string) bool {
 	return rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, label)
 }
 
-// someOf draws at most n of the values. With a probability of 75 % it draws none.
+// someOf returns at most n of the values, and none with a probability of 75 %.
 func someOf[T any](t *rapid.T, label string, values []T, n int) []T {
 	if oftenTrue(t, "no "+label) {
 		return nil
@@ -201,19 +200,19 @@ func someOf[T any](t *rapid.T, label string, values []T, n int) []T {
 	return rapid.SliceOfN(rapid.SampledFrom(values), 1, n).Draw(t, label)
 }
 
-// somePortRanges draws one to three ranges of ports, or none in half of the cases.
+// somePortRanges returns one to three ranges of ports, or none in half of the cases.
 func somePortRanges(t *rapid.T, label string) []rules.PortRange {
 	if rapid.Bool().Draw(t, "no "+label) {
 		return nil
 	}
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rules.PortRange {
 		first := rapid.SampledFrom(somePorts).Draw(t, "port")
-		length := rapid.SampledFrom([]uint16{0, 0, 0, 1, 5000}).Draw(t, "more")
-		return rules.PortRange{First: first, Last: first + length}
+		more := rapid.SampledFrom([]uint16{0, 0, 0, 1, 5000}).Draw(t, "more")
+		return rules.PortRange{First: first, Last: first + more}
 	}), 1, 3).Draw(t, label)
 }
 
-// somePrefixes draws prefixes that contain addresses of calls. Some of the IPv4 prefixes are
+// somePrefixes returns prefixes that contain addresses of calls. Some of the IPv4 prefixes are
 // IPv4-mapped.
 func somePrefixes(t *rapid.T, label string) []netip.Prefix {
 	if rapid.Bool().Draw(t, "no "+label) {
@@ -222,8 +221,8 @@ func somePrefixes(t *rapid.T, label string) []netip.Prefix {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) netip.Prefix {
 		a := rapid.SampledFrom(slices.Concat(outsideAddrs, loopAddrs, podAddrs,
 			machineAddrs)).Draw(t, "address")
-		bits := rapid.SampledFrom([]int{0, 0, 0, 1, 8, 16, 23}).Draw(t, "fewer bits")
-		p := netip.PrefixFrom(a, a.BitLen()-bits)
+		hostBits := rapid.SampledFrom([]int{0, 0, 0, 1, 8, 16, 23}).Draw(t, "host bits")
+		p := netip.PrefixFrom(a, a.BitLen()-hostBits)
 		if a.Is4() && rapid.IntRange(0, 4).Draw(t, "mapped") == 0 {
 			p = netip.PrefixFrom(netip.AddrFrom16(a.As16()), p.Bits()+96)
 		}
