@@ -255,9 +255,9 @@ func TestUnreadableNamespace(t *testing.T) {
 	checkNoRules(t, ns)
 }
 
-// TestADDOfTheNodeAgentWithAWrongConfiguration checks that the node agent's pod starts despite an
+// TestADDOfTheNodeAgentWithAnInvalidConfiguration checks that the node agent's pod starts despite an
 // invalid configuration, and that the log contains an error. Other pods do not start.
-func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
+func TestADDOfTheNodeAgentWithAnInvalidConfiguration(t *testing.T) {
 	env := newTestEnv(t, "sidecar")
 	c := newCall(t, netnstest.New(t))
 	c.stdin = c.configuration(`"pod_namespace":"shop","exclude_namespace":[]`)
@@ -463,8 +463,8 @@ func TestADDRejects(t *testing.T) {
 	}
 }
 
-// TestPodsStartWithoutAWritableDirectory checks that pods start without a log and a record, and
-// that standard error contains the reason.
+// TestPodsStartWithoutAWritableDirectory checks that pods start if neither the log file nor the
+// record can be written, and that standard error contains the error of the record.
 func TestPodsStartWithoutAWritableDirectory(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
@@ -489,10 +489,10 @@ func TestPodsStartWithoutAWritableDirectory(t *testing.T) {
 // TestConcurrentADDsAreSeparate checks that concurrent ADDs have separate results, records and
 // rules.
 func TestConcurrentADDsAreSeparate(t *testing.T) {
-	const many = 20
+	const pods = 20
 	runDir := t.TempDir()
 	var group sync.WaitGroup
-	for i := range many {
+	for i := range pods {
 		ns := netnstest.New(t)
 		c := newCall(t, ns)
 		c.id, c.runDir = fmt.Sprintf("%064x", i+1), runDir
@@ -511,12 +511,12 @@ func TestConcurrentADDsAreSeparate(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if all, err := recordtest.List(record.In(runDir)); err != nil || len(all) != many {
-		t.Errorf("%d records, error %v; want %d", len(all), err, many)
+	if all, err := recordtest.List(record.In(runDir)); err != nil || len(all) != pods {
+		t.Errorf("%d records, error %v; want %d", len(all), err, pods)
 	}
 	data, err := os.ReadFile(filepath.Join(runDir, "sluice-cni.log"))
-	if lines := strings.Count(string(data), "\n"); err != nil || lines != 2*many {
-		t.Errorf("%d lines in the log, error %v; want %d", lines, err, 2*many)
+	if lines := strings.Count(string(data), "\n"); err != nil || lines != 2*pods {
+		t.Errorf("%d lines in the log, error %v; want %d", lines, err, 2*pods)
 	}
 	for text := range strings.Lines(string(data)) {
 		if !json.Valid([]byte(text)) {

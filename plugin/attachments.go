@@ -53,11 +53,11 @@ func (c *call) othersCaptureIPv6(ns *netns.NS) (bool, error) {
 	if slices.ContainsFunc(c.otherAttachments(), capturesIPv6) {
 		return true, nil
 	}
-	_, unread := c.store.Others(attachmentKey(c.args))
-	if unread == nil {
+	_, storeErr := c.store.Others(attachmentKey(c.args))
+	if storeErr == nil {
 		return false, nil
 	}
-	c.entry.put(zap.NamedError("other_records_error", unread))
+	c.entry.put(zap.NamedError("other_records_error", storeErr))
 	var err error
 	for _, backend := range compat.Backends() {
 		rs, readErr := backend.Read(ns)

@@ -16,9 +16,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check returns an error if the rules of a mesh pod differ from the rules of its ADD, or if a
-// pod that is not redirected has rules of Sluice. Such rules are not an error if the pod may have
-// an istio-init container, which may have installed them.
+// Check returns an error if the rules of a mesh pod differ from the rules of its ADD, or if a pod
+// that is not redirected has rules of Sluice. Such rules are not an error if another attachment of
+// the pod is redirected, or if the pod may have an istio-init container, which may have installed
+// them.
 //
 // The record of the attachment describes what ADD installed. Annotations that changed since then do
 // not matter, and the pod is not read. Without a record of this pod, or if the pod could not be

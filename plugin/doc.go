@@ -54,7 +54,7 @@
 //	  8  CNI_NETNS cannot be opened, is the host's, or its addresses cannot be read
 //	 11  the pod cannot be read now: neither the agent nor the API server gave a valid answer, or
 //	     both still return an earlier pod of the same name; or a pod in ambient mode cannot be
-//	     enrolled now, because the agent or ztunnel is missing
+//	     enrolled now
 //	 50  STATUS: ADD would fail now, and nothing on the node would repair that
 //	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured
 //	101  the pod has invalid settings; the details list the values and what is allowed, as far as

@@ -155,8 +155,8 @@ func TestExecutableRedirectsAPodOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestLongInputIsRefused checks that each verb except DEL refuses more than 4 MiB of input with one
-// clear error, and accepts less. DEL must not fail; see TestDELReadsLongConfigurations.
+// TestLongInputIsRefused checks that each verb except DEL refuses more than 4 MiB of input, and
+// that ADD accepts 3 MiB. DEL must not fail; see TestDELReadsLongConfigurations.
 func TestLongInputIsRefused(t *testing.T) {
 	host, pod := netnstest.New(t), netnstest.New(t)
 	c := newCall(t, pod)

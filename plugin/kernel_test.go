@@ -144,8 +144,8 @@ func TestFailedADDRemovesItsRules(t *testing.T) {
 	}
 }
 
-// TestUnreadableRulesAreNotReportedAsDifferent checks that ADD's error does not claim that rules
-// differ that cannot be read. ADD removes its rules nevertheless.
+// TestUnreadableRulesAreNotReportedAsDifferent checks that the errors of ADD and CHECK do not claim
+// a difference if the rules cannot be read. ADD removes its rules nevertheless.
 func TestUnreadableRulesAreNotReportedAsDifferent(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)

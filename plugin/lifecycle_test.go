@@ -356,7 +356,7 @@ func TestDELKeepsTheHostsNamespace(t *testing.T) {
 	}
 }
 
-func TestADDFailsIfItsResultIsNotRead(t *testing.T) {
+func TestADDFailsIfItsResultCannotBeWritten(t *testing.T) {
 	env := newTestEnv(t, "plain")
 	env.Stdout = failingWriter{}
 	if e := env.call("ADD", newCall(t, nil)); e == nil || e.Code != types.ErrIOFailure {

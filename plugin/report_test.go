@@ -107,7 +107,7 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			},
 		},
 		{
-			"a wrong configuration", "sidecar", func(_ *testEnv, c *sandboxCall) {
+			"an invalid configuration", "sidecar", func(_ *testEnv, c *sandboxCall) {
 				c.stdin = c.configuration(`"backend":"ebpf"`)
 			},
 			func(a *agent.Add) {

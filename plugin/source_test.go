@@ -20,7 +20,7 @@ import (
 // TestPodFromTheAPIServerIsReportedToTheAgent checks that the plugin sends a pod to the agent if
 // the agent could not answer, and only the API server returned the pod.
 func TestPodFromTheAPIServerIsReportedToTheAgent(t *testing.T) {
-	netnstest.RequireRoot(t) // the agent's socket must belong to root
+	netnstest.RequireRoot(t) // the agent must run as root
 	server := apiservertest.Start(t)
 	server.Put(`{"metadata":{"namespace":"default","name":"web","uid":"a"}}`)
 	requests := make(chan agent.Request, 2)

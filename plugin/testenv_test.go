@@ -254,7 +254,7 @@ func (a *agentRecorder) last(t testing.TB) agent.Add {
 	return add
 }
 
-// countRules returns the number of rules in a namespace.
+// countRules returns the number of rules of Sluice in a namespace.
 func countRules(t testing.TB, ns *netns.NS) int {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)

@@ -114,7 +114,7 @@ func (c Caller) send(ctx context.Context, r Request, ancillary []byte) (*net.Uni
 	conn := dialed.(*net.UnixConn)
 	peer, err := Peer(conn)
 	if err == nil && peer.Uid != 0 {
-		err = fmt.Errorf("socket %s belongs to uid %d and not to 0", c.Socket, peer.Uid)
+		err = fmt.Errorf("socket %s: the listener runs as uid %d, want 0", c.Socket, peer.Uid)
 	}
 	if err == nil {
 		end, _ := ctx.Deadline() // Query and Send require a deadline

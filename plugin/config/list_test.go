@@ -37,7 +37,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-func TestWrongListsAreRejected(t *testing.T) {
+func TestInvalidListsAreRejected(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"input that is not JSON", `plugins:`, "decode the network configuration"},
 		{
@@ -54,7 +54,7 @@ func TestWrongListsAreRejected(t *testing.T) {
 			`cniVersion: "9.0.0" is not allowed`,
 		},
 		{
-			"a wrong field", `{"type":"sluice-cni","backend":"ebpf"}`,
+			"an invalid field", `{"type":"sluice-cni","backend":"ebpf"}`,
 			`backend: "ebpf" is not allowed`,
 		},
 	} {

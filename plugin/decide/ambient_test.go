@@ -183,7 +183,7 @@ func TestAmbientParameters(t *testing.T) {
 			change: func(s *decide.AmbientSettings) { s.DNS = false },
 		},
 		{
-			name: "a value that is not a truth value", annotations: map[string]string{dnsCapture: "off"},
+			name: "a value that is not a Boolean", annotations: map[string]string{dnsCapture: "off"},
 			note: `annotation ambient.istio.io/dns-capture is ignored: "off" is not true or false`,
 		},
 		{

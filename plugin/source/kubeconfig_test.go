@@ -207,9 +207,9 @@ func TestMissingKubeconfigIsMisconfigured(t *testing.T) {
 		web).check(t, source.Misconfigured, "no kubeconfig is configured")
 }
 
-// TestNonRegularFilesAreRefused checks that a pipe, a device, a directory and a huge file are
+// TestNonRegularAndHugeFilesAreRefused checks that a pipe, a device, a directory and a huge file are
 // refused: reading them could block or not end.
-func TestNonRegularFilesAreRefused(t *testing.T) {
+func TestNonRegularAndHugeFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

@@ -262,11 +262,11 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	}
 	c := client.New(client.Options{Socket: path})
 	_, err := c.Pod(t.Context(), web)
-	checkText(t, err, fmt.Sprintf("socket %s belongs to uid 65534 and not to 0", path))
+	checkText(t, err, fmt.Sprintf("socket %s: the listener runs as uid 65534, want 0", path))
 	if !source.IsUnavailable(err) || <-read != 0 {
 		t.Errorf("the client has sent data, or the error has kind %q, want unavailable", source.KindOf(err))
 	}
-	checkText(t, c.Report(sampleAdd), "belongs to uid 65534")
+	checkText(t, c.Report(sampleAdd), "runs as uid 65534")
 }
 
 // asNobody calls f with the effective uid of nobody, on a new thread.
