@@ -133,8 +133,8 @@ func TestPacketsOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// boundaryPackets returns packets with the first address of each range of addresses, and the first
-// port of each range of ports, that the rules match.
+// boundaryPackets returns packets with the first addresses and the first ports of the ranges that
+// the rules match. It uses at most limit addresses and limit ports.
 func boundaryPackets(rs rules.Ruleset, f rules.Family) []rules.Packet {
 	const limit = 40
 	own, other := netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("192.0.2.10")

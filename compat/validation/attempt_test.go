@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A listener that accepts the probe only after its deadline, as on a busy machine, still reports the
-// original destination.
+// A listener that accepts the probe only after its deadline, as on a busy machine, still reports
+// the original destination.
 func TestConnectionAcceptedAfterTheDeadlineHasItsDestination(t *testing.T) {
 	ns := netnstest.New(t)
 	var listener, client socket.Socket
