@@ -76,7 +76,7 @@ func withAncestors(paths []string) []string {
 // visible in proc.
 func cgroupsOf(id netns.ID, proc string) []string {
 	found := map[string]bool{}
-	for _, dir := range processDirs(proc) {
+	for _, dir := range owner.Processes(proc) {
 		var st unix.Stat_t
 		if unix.Stat(filepath.Join(dir, "ns/net"), &st) != nil ||
 			(netns.ID{Dev: st.Dev, Ino: st.Ino}) != id {
@@ -90,12 +90,6 @@ func cgroupsOf(id netns.ID, proc string) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
-}
-
-// processDirs returns the directories of the processes in proc.
-func processDirs(proc string) []string {
-	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
-	return dirs
 }
 
 // cgroupMount returns the mount point of the root of the cgroup hierarchy (version 2).
@@ -117,7 +111,7 @@ func cgroupMount() (string, error) {
 // processesOfPrograms returns the processes that have programs open, as NAME[PID], by program ID.
 func processesOfPrograms(proc string) map[uint32][]string {
 	processes := map[uint32][]string{}
-	for _, dir := range processDirs(proc) {
+	for _, dir := range owner.Processes(proc) {
 		for file := range owner.Descriptors(dir) {
 			if target, err := os.Readlink(file); err != nil || target != "anon_inode:bpf-prog" {
 				continue
@@ -126,10 +120,8 @@ func processesOfPrograms(proc string) map[uint32][]string {
 			if !ok {
 				continue
 			}
-			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			process := strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
-			if !slices.Contains(processes[id], process) {
-				processes[id] = append(processes[id], process)
+			if name := owner.ProcessName(dir); !slices.Contains(processes[id], name) {
+				processes[id] = append(processes[id], name)
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,9 +95,8 @@ func findProcesses(sockets []RawSocket, proc string) error {
 	for i := range sockets {
 		byTarget["socket:["+sockets[i].inode+"]"] = &sockets[i]
 	}
-	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
 	searched := 0
-	for _, dir := range dirs {
+	for _, dir := range owner.Processes(proc) {
 		for file := range owner.Descriptors(dir) {
 			if searched++; searched > maxDescriptors {
 				return fmt.Errorf("the processes of some sockets are unknown: all processes together "+
@@ -108,10 +106,9 @@ func findProcesses(sockets []RawSocket, proc string) error {
 			if err != nil || byTarget[target] == nil {
 				continue
 			}
-			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			process := strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
-			if s := byTarget[target]; !slices.Contains(s.Processes, process) {
-				s.Processes = append(s.Processes, process)
+			name := owner.ProcessName(dir)
+			if s := byTarget[target]; !slices.Contains(s.Processes, name) {
+				s.Processes = append(s.Processes, name)
 			}
 		}
 	}

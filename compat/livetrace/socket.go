@@ -241,9 +241,8 @@ func readProcess(dir string) Process {
 // first. These processes must be searched first, because a process that sends one request may end
 // before the descriptors of all processes of a node are read.
 func (n *Namespace) processDirs() []string {
-	dirs, _ := filepath.Glob(filepath.Join(n.proc, "[0-9]*")) // the pattern is valid
 	var inside, outside []string
-	for _, dir := range dirs {
+	for _, dir := range owner.Processes(n.proc) {
 		var st unix.Stat_t
 		if unix.Stat(filepath.Join(dir, "ns/net"), &st) == nil &&
 			(netns.ID{Dev: st.Dev, Ino: st.Ino}) == n.id {

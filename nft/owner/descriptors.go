@@ -4,7 +4,20 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 )
+
+// Processes returns the directories of the processes in proc, which is a /proc directory.
+func Processes(proc string) []string {
+	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
+	return dirs
+}
+
+// ProcessName returns NAME[PID] for the process with the /proc directory dir.
+func ProcessName(dir string) string {
+	comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+	return strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
+}
 
 // descriptorBatch is the number of descriptors that are listed at a time: a process can have a
 // million.
