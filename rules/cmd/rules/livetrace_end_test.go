@@ -124,19 +124,9 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 // command's table, and the next command can trace immediately.
 func TestKilledTraceLeavesNothing(t *testing.T) {
 	ns := netnstest.New(t)
-	program := filepath.Join(t.TempDir(), "rules")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 	traced := 0
 	for range rulestest.Trials(200, os.Getenv) {
-		fd, err := unix.Dup(ns.FD())
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := os.NewFile(uintptr(fd), "netns")
-		cmd := exec.Command(program, "trace", "--netns", "/proc/self/fd/3")
-		cmd.ExtraFiles = []*os.File{file}
+		cmd := traceCommand(t.Context(), ns)
 		messages, err := cmd.StderrPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -144,7 +134,6 @@ func TestKilledTraceLeavesNothing(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		_ = file.Close()
 		if rand.IntN(2) == 0 {
 			line, _ := bufio.NewReader(messages).ReadString('\n')
 			if !strings.HasPrefix(line, "rules: tracing") {
@@ -219,13 +208,20 @@ func TestTraceOfAPod(t *testing.T) {
 	}
 }
 
+// traceCommand returns the command rules trace for the namespace, in a process of its own. See
+// TestMain.
+func traceCommand(ctx context.Context, ns *netns.NS) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "trace", "--netns",
+		fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()))
+	cmd.Args[0] = "rules"
+	return cmd
+}
+
 // After a hang-up of its terminal, a trace ends with success, as after Ctrl-C. The kernel's default
 // action would end the process before it restores net.netfilter.nf_log.
 func TestHangUpEndsATraceInOrder(t *testing.T) {
 	ns := netnstest.New(t)
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "trace", "--netns",
-		fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()))
-	cmd.Args[0] = "rules" // see TestMain
+	cmd := traceCommand(t.Context(), ns)
 	// If the test was started with nohup, the command would inherit that SIGHUP is ignored.
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, unix.SIGHUP)
@@ -267,9 +263,7 @@ func TestSecondSignalEndsATraceThatCannotPrint(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "trace", "--netns",
-		fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()))
-	cmd.Args[0] = "rules" // see TestMain
+	cmd := traceCommand(ctx, ns)
 	cmd.Stdout = writer
 	messages, err := cmd.StderrPipe()
 	if err != nil {
