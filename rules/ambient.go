@@ -3,8 +3,8 @@ package rules
 import "net/netip"
 
 // Istio's constants of ambient mode: a contract with ztunnel, which marks the packets of its own
-// sockets. ztunnel listens on the default ports of the sidecar. Sources: istio.io/istio
-// cni/pkg/config/config.go and cni/pkg/nodeagent/options.go at v0.0.0-20260827124520-eed52ebb66ad.
+// sockets. Sources: istio.io/istio cni/pkg/config/config.go and cni/pkg/nodeagent/options.go at
+// v0.0.0-20260827124520-eed52ebb66ad.
 const (
 	// ZtunnelMark is the mark of ztunnel's own packets.
 	ZtunnelMark = 0x539
@@ -43,8 +43,8 @@ type Ambient struct {
 	// BypassInboundCapture captures no inbound connections
 	// (ambient.istio.io/bypass-inbound-capture).
 	BypassInboundCapture bool
-	// RerouteInterfaces are interfaces of virtual machines in the pod: packets that arrive on them
-	// are captured as outbound (istio.io/reroute-virtual-interfaces).
+	// RerouteInterfaces are interfaces of virtual machines in the pod: TCP connections that arrive
+	// on them are captured as outbound (istio.io/reroute-virtual-interfaces).
 	RerouteInterfaces []InterfaceName
 	// ProbeSourceIPv4 and ProbeSourceIPv6 are the source addresses of probes. Connections from and
 	// to them are not captured.

@@ -126,7 +126,7 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			[]string{"extra in table inet sluice: set spare, which no rule uses"},
 		},
 		{
-			"an unused set that an expected rule uses is not extra",
+			"a set that only an expected rule uses is not extra",
 			func(rs *rules.Ruleset) {
 				rs.Tables[0].UnusedSets = []string{rs.Tables[0].Sets()[0].Set}
 			}, nil,

@@ -66,7 +66,7 @@ func TestCompiledText(t *testing.T) {
 	}
 }
 
-func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
+func TestDisabledFeaturesCreateNoChains(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		r      rules.Redirect
@@ -141,7 +141,7 @@ func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 	}
 }
 
-func TestDisabledFeaturesLeaveNoRules(t *testing.T) {
+func TestDisabledFeaturesCreateNoRules(t *testing.T) {
 	contains := func(r rules.Redirect, text string) bool {
 		return strings.Contains(compile(t, r).String(), text)
 	}

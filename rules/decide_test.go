@@ -20,7 +20,7 @@ import (
 
 func side(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 
-// withoutTimeLimit are options for decisions that may be slow, such as with the race detector.
+// withoutTimeLimit are options for decisions that may be slow, for example with the race detector.
 var withoutTimeLimit = diff.Options{Budget: diff.Budget{Memory: diff.DefaultBudget.Memory}}
 
 // describe returns the classes of a result, the reasons why it has undecided packets, and the

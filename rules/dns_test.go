@@ -209,7 +209,7 @@ func TestDNSParameters(t *testing.T) {
 			},
 		}},
 		{
-			"a mapped server", servers("::ffff:10.96.0.10"),
+			"an IPv4-mapped server", servers("::ffff:10.96.0.10"),
 			[]row{{"the server is an IPv4 server", appQuery, toAgentInZone}},
 		},
 		{"captured owner groups", func(r *rules.Redirect) {

@@ -180,7 +180,7 @@ func reportDifference(t rapid.TB, p rules.Packet, sluice, reference *rules.Rules
 		mismatch(p.String(), want.Outcome, got), decisions(want))
 }
 
-// anyPacket draws packets with typical and unusual values, and with values of the rules.
+// anyPacket generates packets with typical and unusual values, and with values of the rules.
 func anyPacket(parts ruleParts) *rapid.Generator[rules.Packet] {
 	addrs := map[rules.Family]*rapid.Generator[rules.Packet]{}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

@@ -102,7 +102,7 @@ func (c *compiler) loopbackOutput() Chain {
 	return b.build()
 }
 
-// captureOutbound redirects DNS and the included destinations.
+// captureOutbound redirects DNS queries, and connections to the included destinations and ports.
 func (c *compiler) captureOutbound(b *chainBuilder) {
 	c.captureDNS(b)
 	for _, f := range c.families {

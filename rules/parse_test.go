@@ -223,11 +223,11 @@ func TestParsersReject(t *testing.T) {
 		if before, wildcard, both := strings.Cut(tc.text, ","); both && before != "" {
 			element = wildcard
 		}
-		said := fmt.Sprintf("%q is ", element)
+		fault := fmt.Sprintf("%q is ", element)
 		if tc.allowed == alone {
-			said = fmt.Sprintf("%q stands for all", element)
+			fault = fmt.Sprintf("%q stands for all", element)
 		}
-		for _, part := range []string{said, tc.allowed} {
+		for _, part := range []string{fault, tc.allowed} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: %s %q: the error %q does not contain %q", tc.name, tc.parser, tc.text, err,
 					part)

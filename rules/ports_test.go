@@ -49,7 +49,7 @@ func TestManyAdjacentPortsBecomeRanges(t *testing.T) {
 	}
 }
 
-// TestMergedPortsAreEquivalent draws lists of ports that the compiler merges, and compares each
+// TestMergedPortsAreEquivalent generates lists of ports that the compiler merges, and compares each
 // ruleset with a ruleset that contains the unmerged ports.
 func TestMergedPortsAreEquivalent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -21,7 +21,7 @@ func randomSample() int {
 	return 12
 }
 
-// anyRedirect draws valid parameters from few values, so that they often interact: an excluded
+// anyRedirect generates valid parameters from few values, so that they often interact: an excluded
 // tunnel port, an interface that is rerouted and excluded, or a duplicate user.
 func anyRedirect() *rapid.Generator[rules.Redirect] {
 	portRange := rapid.SampledFrom(ports("0,1,53,80,443,15001,15006,15008,15053,80-8080,65535"))
@@ -66,7 +66,7 @@ func anyRedirect() *rapid.Generator[rules.Redirect] {
 		r.DNS.Servers = rapid.SliceOfN(server, 0, 3).Draw(t, "servers")
 		r.DropInvalid, r.IPv6 = yes.Draw(t, "drop invalid"), yes.Draw(t, "IPv6")
 		if err := r.Validate(); err != nil {
-			t.Fatalf("the drawn parameters are invalid: %v", err)
+			t.Fatalf("the generated parameters are invalid: %v", err)
 		}
 		return r
 	})
@@ -176,7 +176,7 @@ func TestOrderAndDuplicatesOfListsHaveNoEffect(t *testing.T) {
 	})
 }
 
-// shuffle returns the values in another order, with the first one duplicated.
+// shuffle returns the values in random order, with the first one duplicated.
 func shuffle[T any](t *rapid.T, values []T) []T {
 	if len(values) == 0 {
 		return nil

@@ -20,59 +20,59 @@ func TestBypass(t *testing.T) {
 		return base(rules.NAT, rules.Output, -150, list...)
 	}
 	unknown := rules.Unknown{Text: "a word", Effect: rules.Reads}
-	chance := rules.Unknown{Text: "chance", Effect: rules.ReadsVarying}
+	random := rules.Unknown{Text: "random", Effect: rules.ReadsVarying}
 	for _, row := range []struct {
-		name   string
-		others rules.Chain
-		want   string // part of the rule by which packets bypass the proxy, empty for no bypass
+		name    string
+		foreign rules.Chain
+		want    string // part of the rule by which packets bypass the proxy, empty for no bypass
 		// undecided is a part of the undecided condition's text, or empty if nothing is undecided.
 		undecided string
 	}{
-		{name: "no rule", others: raw()},
+		{name: "no rule", foreign: raw()},
 		{
-			name: "the traffic is not tracked", others: raw(when(rules.Notrack{}, tcp, toPort(80))),
+			name: "the traffic is not tracked", foreign: raw(when(rules.Notrack{}, tcp, toPort(80))),
 			want: "notrack",
 		},
-		{name: "other traffic is not tracked", others: raw(when(rules.Notrack{}, tcp, toPort(81)))},
-		{name: "the traffic is dropped", others: raw(when(rules.Drop, tcp, toPort(80)))},
+		{name: "other traffic is not tracked", foreign: raw(when(rules.Notrack{}, tcp, toPort(81)))},
+		{name: "the traffic is dropped", foreign: raw(when(rules.Drop, tcp, toPort(80)))},
 		{
-			name:   "untracked traffic is dropped",
-			others: raw(when(rules.Notrack{}, tcp, toPort(80)), when(rules.Drop, tcp)),
+			name:    "untracked traffic is dropped",
+			foreign: raw(when(rules.Notrack{}, tcp, toPort(80)), when(rules.Drop, tcp)),
 		},
 		{
-			name:   "the traffic is accepted in an earlier chain",
-			others: nat(when(rules.Accept, tcp, toPort(80))),
+			name:    "the traffic is accepted in an earlier chain",
+			foreign: nat(when(rules.Accept, tcp, toPort(80))),
 		},
-		{name: "more traffic is redirected", others: nat(when(redirect(15001), tcp))},
+		{name: "more traffic is redirected", foreign: nat(when(redirect(15001), tcp))},
 		{
-			name:   "the traffic is redirected to another port",
-			others: nat(when(redirect(9), tcp)),
-			want:   ":9",
-		},
-		{
-			name:   "an unknown condition selects the traffic",
-			others: raw(when(rules.Notrack{}, tcp, toPort(80), unknown)), undecided: "a word",
+			name:    "the traffic is redirected to another port",
+			foreign: nat(when(redirect(9), tcp)),
+			want:    ":9",
 		},
 		{
-			name:   "random packets are not tracked",
-			others: raw(when(rules.Notrack{}, tcp, toPort(80), chance)), want: "notrack",
+			name:    "an unknown condition selects the traffic",
+			foreign: raw(when(rules.Notrack{}, tcp, toPort(80), unknown)), undecided: "a word",
+		},
+		{
+			name:    "random packets are not tracked",
+			foreign: raw(when(rules.Notrack{}, tcp, toPort(80), random)), want: "notrack",
 		},
 		{
 			name:      "an unknown expression may change the traffic",
-			others:    raw(when(rules.Accept, tcp, toPort(80), rules.Unknown{Text: "anything"})),
+			foreign:   raw(when(rules.Accept, tcp, toPort(80), rules.Unknown{Text: "anything"})),
 			undecided: "anything",
 		},
 		{
-			name:   "an unknown condition selects other traffic",
-			others: raw(when(rules.Notrack{}, tcp, toPort(81), unknown)),
+			name:    "an unknown condition selects other traffic",
+			foreign: raw(when(rules.Notrack{}, tcp, toPort(81), unknown)),
 		},
 		{
-			name:   "an unknown condition determines whether the traffic is dropped",
-			others: raw(when(rules.Drop, tcp, toPort(80), unknown)),
+			name:    "an unknown condition determines whether the traffic is dropped",
+			foreign: raw(when(rules.Drop, tcp, toPort(80), unknown)),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			checkBypass(t, own, row.others, row.want, row.undecided)
+			checkBypass(t, own, row.foreign, row.want, row.undecided)
 		})
 	}
 }
@@ -129,139 +129,139 @@ func TestBypassOfLaterPackets(t *testing.T) {
 	for _, row := range []struct {
 		name            string
 		own             rules.Ruleset
-		others          rules.Chain
+		foreign         rules.Chain
 		want, undecided string // see checkBypass
 	}{
 		{
 			name: "outbound, changed before the redirection", own: outbound,
-			others: atOutput(-150, when(anything, tcp, toPort(80), established)), undecided: "anything",
+			foreign: atOutput(-150, when(anything, tcp, toPort(80), established)), undecided: "anything",
 		},
 		{
 			name: "outbound, changed after the redirection", own: outbound,
-			others: atOutput(0, when(anything, tcp, toPort(15001), established)), undecided: "anything",
+			foreign: atOutput(0, when(anything, tcp, toPort(15001), established)), undecided: "anything",
 		},
 		{
 			name: "outbound, changed in a chain that routes again", own: outbound,
-			others:    base(rules.Route, rules.Output, 0, when(anything, tcp, toPort(15001), established)),
+			foreign:   base(rules.Route, rules.Output, 0, when(anything, tcp, toPort(15001), established)),
 			undecided: "anything",
 		},
 		{
 			name: "outbound, changed at postrouting", own: outbound,
-			others: atPostrouting(when(anything, to("127.0.0.1/32"), established)), undecided: "anything",
+			foreign: atPostrouting(when(anything, to("127.0.0.1/32"), established)), undecided: "anything",
 		},
 		{
 			name: "outbound, changed when the socket is bound to another interface", own: outbound,
-			others: atPostrouting(when(anything, tcp, established,
+			foreign: atPostrouting(when(anything, tcp, established,
 				rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "eth0"}}})),
 			undecided: "anything",
 		},
 		{
 			name: "outbound, changed on arrival on lo", own: outbound,
-			others: atPrerouting(-150, when(anything, tcp, toPort(15001), established)), undecided: "anything",
+			foreign: atPrerouting(-150, when(anything, tcp, toPort(15001), established)), undecided: "anything",
 		},
 		{
 			name: "outbound, assigned to another listener on arrival on lo", own: outbound,
-			others: atPrerouting(-150, when(rules.TProxy{Port: 9}, tcp, toPort(15001), established)),
-			want:   "tproxy to :9",
+			foreign: atPrerouting(-150, when(rules.TProxy{Port: 9}, tcp, toPort(15001), established)),
+			want:    "tproxy to :9",
 		},
 		{
 			name: "outbound, changed by an expression that an unknown condition selects", own: outbound,
-			others:    atOutput(0, when(anything, tcp, established, rules.Unknown{Text: "a word", Effect: rules.Reads})),
+			foreign:   atOutput(0, when(anything, tcp, established, rules.Unknown{Text: "a word", Effect: rules.Reads})),
 			undecided: "anything",
 		},
 		{
 			name: "outbound, other connections", own: outbound,
-			others: atOutput(0, when(anything, tcp, toPort(80), established)),
+			foreign: atOutput(0, when(anything, tcp, toPort(80), established)),
 		},
 		{
 			name: "outbound, packets that leave", own: outbound,
-			others: atPostrouting(when(anything, to("192.0.2.0/24"), established)),
+			foreign: atPostrouting(when(anything, to("192.0.2.0/24"), established)),
 		},
 		{
 			name: "outbound, replies", own: outbound,
-			others: atOutput(0, when(anything, tcp, toPort(15001), established, replies)),
+			foreign: atOutput(0, when(anything, tcp, toPort(15001), established, replies)),
 		},
 		{
 			name: "outbound, accepted", own: outbound,
-			others: atOutput(0, when(rules.Accept, tcp, toPort(15001), established), when(anything, tcp, toPort(15001), established)),
+			foreign: atOutput(0, when(rules.Accept, tcp, toPort(15001), established), when(anything, tcp, toPort(15001), established)),
 		},
 		{
 			name: "outbound, dropped", own: outbound,
-			others: atOutput(-150, when(rules.Drop, tcp, toPort(80), established), when(anything, tcp, toPort(80), established)),
+			foreign: atOutput(-150, when(rules.Drop, tcp, toPort(80), established), when(anything, tcp, toPort(80), established)),
 		},
 		{
 			name: "outbound, not tracked after conntrack", own: outbound,
-			others: atOutput(-150, when(rules.Notrack{}, tcp, toPort(80), established)),
+			foreign: atOutput(-150, when(rules.Notrack{}, tcp, toPort(80), established)),
 		},
 		{
 			name: "outbound, later packets in another zone", own: outbound,
-			others:    atOutput(-300, when(rules.SetZone{Zone: 7}, tcp, later)),
+			foreign:   atOutput(-300, when(rules.SetZone{Zone: 7}, tcp, later)),
 			undecided: "whether packets in the conntrack zone 7 belong to a connection",
 		},
 		{
 			name: "outbound, first packets in another zone", own: outbound,
-			others:    atOutput(-300, when(rules.SetZone{Zone: 7}, syn)),
+			foreign:   atOutput(-300, when(rules.SetZone{Zone: 7}, syn)),
 			undecided: "whether packets in the conntrack zone 0 belong to a connection",
 		},
 		{
 			name: "outbound, large packets in another zone", own: outbound,
-			others: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp,
+			foreign: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp,
 				rules.Unknown{Text: "length", Effect: rules.Reads})),
 			undecided: "whether packets in the conntrack zone 7 belong to a connection",
 		},
 		{
 			name: "outbound, all packets in another zone", own: outbound,
-			others: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp)),
+			foreign: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp)),
 		},
 		{
 			name: "outbound, packets to one port in another zone", own: outbound,
-			others: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp, toPort(80))),
+			foreign: atOutput(-300, when(rules.SetZone{Zone: 7}, tcp, toPort(80))),
 		},
 		{
 			name: "first packets, later packets not tracked", own: firstOnly,
-			others: atOutput(-300, when(rules.Notrack{}, tcp, toPort(80), later)), want: "notrack",
+			foreign: atOutput(-300, when(rules.Notrack{}, tcp, toPort(80), later)), want: "notrack",
 		},
 		{
 			name: "first packets, later packets of another port not tracked", own: firstOnly,
-			others: atOutput(-300, when(rules.Notrack{}, tcp, toPort(81), later)),
+			foreign: atOutput(-300, when(rules.Notrack{}, tcp, toPort(81), later)),
 		},
 		{
 			name: "inbound, changed before the redirection", own: inbound,
-			others: atPrerouting(-150, when(anything, tcp, toPort(80), established)), undecided: "anything",
+			foreign: atPrerouting(-150, when(anything, tcp, toPort(80), established)), undecided: "anything",
 		},
 		{
 			name: "inbound, changed after the redirection", own: inbound,
-			others: atPrerouting(0, when(anything, tcp, toPort(15006), established)), undecided: "anything",
+			foreign: atPrerouting(0, when(anything, tcp, toPort(15006), established)), undecided: "anything",
 		},
 		{
 			name: "inbound, assigned to another listener", own: inbound,
-			others: atPrerouting(-150, when(rules.TProxy{Port: 9}, tcp, toPort(80), established)),
-			want:   "tproxy to :9",
+			foreign: atPrerouting(-150, when(rules.TProxy{Port: 9}, tcp, toPort(80), established)),
+			want:    "tproxy to :9",
 		},
 		{
 			name: "inbound, other connections", own: inbound,
-			others: atPrerouting(0, when(anything, tcp, toPort(81), established)),
+			foreign: atPrerouting(0, when(anything, tcp, toPort(81), established)),
 		},
 		{
 			name: "transparent listener, changed before the assignment", own: tproxy,
-			others: atPrerouting(-160, when(anything, tcp, toPort(80), established)), undecided: "anything",
+			foreign: atPrerouting(-160, when(anything, tcp, toPort(80), established)), undecided: "anything",
 		},
 		{
 			name: "transparent listener, changed after the assignment", own: tproxy,
-			others: atPrerouting(0, when(anything, tcp, toPort(80), established)), undecided: "anything",
+			foreign: atPrerouting(0, when(anything, tcp, toPort(80), established)), undecided: "anything",
 		},
 		{
 			name: "transparent listener, other connections", own: tproxy,
-			others: atPrerouting(0, when(anything, tcp, toPort(81), established)),
+			foreign: atPrerouting(0, when(anything, tcp, toPort(81), established)),
 		},
 		{
 			// The kernel finds the socket of the connection first.
 			name: "transparent listener, assigned to another one", own: tproxy,
-			others: atPrerouting(0, when(rules.TProxy{Port: 9}, tcp, toPort(80), established)),
+			foreign: atPrerouting(0, when(rules.TProxy{Port: 9}, tcp, toPort(80), established)),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			checkBypass(t, row.own, row.others, row.want, row.undecided)
+			checkBypass(t, row.own, row.foreign, row.want, row.undecided)
 		})
 	}
 }
@@ -288,70 +288,70 @@ func TestBypassByAnotherDestination(t *testing.T) {
 	for _, row := range []struct {
 		name            string
 		own             rules.Ruleset
-		others          rules.Chain
+		foreign         rules.Chain
 		want, undecided string // see checkBypass
 	}{
 		{
 			name: "from the host to another host", own: outbound,
-			others: natOut(when(dnat("192.0.2.1", 0), tcp, to(hostAddress))), want: "dnat ip to 192.0.2.1",
+			foreign: natOut(when(dnat("192.0.2.1", 0), tcp, to(hostAddress))), want: "dnat ip to 192.0.2.1",
 		},
 		{
 			name: "from a loopback address to another host", own: outbound,
-			others: natOut(when(dnat("192.0.2.1", 80), tcp, to("127.0.0.1/32"))), want: "dnat ip to 192.0.2.1:80",
+			foreign: natOut(when(dnat("192.0.2.1", 80), tcp, to("127.0.0.1/32"))), want: "dnat ip to 192.0.2.1:80",
 		},
 		{
 			name: "from the host to a range of hosts", own: outbound,
-			others: natOut(when(rules.DNATTo{
+			foreign: natOut(when(rules.DNATTo{
 				Addr: netip.MustParseAddr("192.0.2.1"), LastAddr: netip.MustParseAddr("192.0.2.9"),
 			}, tcp, to(hostAddress))),
 			want: "dnat ip to 192.0.2.1-192.0.2.9",
 		},
 		{
 			name: "from the host to itself", own: outbound,
-			others: natOut(when(dnat("10.244.1.5", 81), tcp, to("127.0.0.11/32"))),
+			foreign: natOut(when(dnat("10.244.1.5", 81), tcp, to("127.0.0.11/32"))),
 		},
 		{
 			name: "from the host to another port of itself", own: outbound,
-			others: natOut(when(redirect(81), tcp, to(hostAddress))),
+			foreign: natOut(when(redirect(81), tcp, to(hostAddress))),
 		},
 		{
 			name: "from another address that is not sent over lo", own: outbound,
-			others: natOut(when(dnat("192.0.2.1", 0), tcp, to("10.96.0.1/32"))),
+			foreign: natOut(when(dnat("192.0.2.1", 0), tcp, to("10.96.0.1/32"))),
 		},
 		{
 			name: "from an excluded port to another one", own: outbound,
-			others: natOut(when(rules.DNATPort{Port: 80}, tcp, toPort(5432))), want: "dnat to :80",
+			foreign: natOut(when(rules.DNATPort{Port: 80}, tcp, toPort(5432))), want: "dnat to :80",
 		},
 		{
 			name: "from an excluded port to the same port of another host", own: outbound,
-			others: natOut(when(dnat("192.0.2.1", 0), tcp, to("198.51.100.1/32"), toPort(5432))),
+			foreign: natOut(when(dnat("192.0.2.1", 0), tcp, to("198.51.100.1/32"), toPort(5432))),
 		},
 		{
 			name: "packets of another protocol", own: outbound,
-			others: natOut(when(dnat("192.0.2.1", 0), protocol(rules.UDP), to(hostAddress))),
+			foreign: natOut(when(dnat("192.0.2.1", 0), protocol(rules.UDP), to(hostAddress))),
 		},
 		{
 			name: "an unknown expression for first packets", own: outbound,
-			others:    base(rules.Route, rules.Output, 0, when(anything, tcp, to(hostAddress))),
+			foreign:   base(rules.Route, rules.Output, 0, when(anything, tcp, to(hostAddress))),
 			undecided: "anything",
 		},
 		{
 			name: "an unknown expression for packets of sockets that are bound to lo", own: outbound,
-			others:    base(rules.Filter, rules.Postrouting, 0, when(anything, tcp, onLoopback, to("192.0.2.1/32"))),
+			foreign:   base(rules.Filter, rules.Postrouting, 0, when(anything, tcp, onLoopback, to("192.0.2.1/32"))),
 			undecided: "anything",
 		},
 		{
 			name: "an unknown expression for later packets", own: outbound,
-			others: base(rules.Route, rules.Output, 0, when(anything, tcp, to(hostAddress),
+			foreign: base(rules.Route, rules.Output, 0, when(anything, tcp, to(hostAddress),
 				rules.MatchState{States: rules.States(rules.Established)})),
 		},
 		{
 			name: "inbound, from an excluded port to another one", own: inbound,
-			others: afterNATIn(when(redirect(80), tcp, toPort(15008))), want: "redirect to :80",
+			foreign: afterNATIn(when(redirect(80), tcp, toPort(15008))), want: "redirect to :80",
 		},
 		{
 			name: "inbound, from an excluded port to a transparent listener", own: inbound,
-			others: mangleIn(rules.Rule{
+			foreign: mangleIn(rules.Rule{
 				Matches: []rules.Match{tcp, toPort(15008)},
 				Actions: []rules.Action{rules.TProxy{Port: 80}, rules.Accept},
 			}),
@@ -359,15 +359,15 @@ func TestBypassByAnotherDestination(t *testing.T) {
 		},
 		{
 			name: "inbound, from an excluded port to the proxy", own: inbound,
-			others: afterNATIn(when(redirect(15006), tcp, toPort(15008))),
+			foreign: afterNATIn(when(redirect(15006), tcp, toPort(15008))),
 		},
 		{
 			name: "inbound, from an excluded port to another host", own: inbound,
-			others: afterNATIn(when(dnat("192.0.2.1", 80), tcp, toPort(15008))),
+			foreign: afterNATIn(when(dnat("192.0.2.1", 80), tcp, toPort(15008))),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			checkBypass(t, row.own, row.others, row.want, row.undecided)
+			checkBypass(t, row.own, row.foreign, row.want, row.undecided)
 		})
 	}
 }
@@ -387,7 +387,7 @@ func TestBypassAfterMasquerade(t *testing.T) {
 	}, rules.MatchAddr{Side: rules.Source, Ranges: to("172.17.0.0/16").Ranges}))
 	for _, row := range []struct {
 		name      string
-		others    rules.Chain
+		foreign   rules.Chain
 		addresses []string
 		undecided bool
 	}{
@@ -401,7 +401,7 @@ func TestBypassAfterMasquerade(t *testing.T) {
 			for _, a := range row.addresses {
 				o.HostAddresses = append(o.HostAddresses, netip.MustParseAddr(a))
 			}
-			r := diff.Bypass(own, ruleset(append(own.Tables[0].Chains, row.others)...), o)
+			r := diff.Bypass(own, ruleset(append(own.Tables[0].Chains, row.foreign)...), o)
 			if len(r.Classes) > 0 || len(r.Undecided) > 0 != row.undecided {
 				t.Errorf("%d classes, undecided %v, want undecided packets: %t", len(r.Classes), r.Undecided,
 					row.undecided)
@@ -427,54 +427,54 @@ func TestBypassOfUnmarkedPackets(t *testing.T) {
 	related := rules.MatchState{States: rules.States(rules.Related)}
 	established := rules.MatchState{States: rules.States(rules.Established)}
 	for _, row := range []struct {
-		name   string
-		own    rules.Ruleset
-		others rules.Chain
-		want   string // see checkBypass
+		name    string
+		own     rules.Ruleset
+		foreign rules.Chain
+		want    string // see checkBypass
 	}{
 		{
 			name: "a mask of received marks is cleared", own: tproxy,
-			others: before(rules.Prerouting, when(setMark(0, 0xf0000))),
+			foreign: before(rules.Prerouting, when(setMark(0, 0xf0000))),
 		},
 		{
 			name: "a mask of the marks of packets on lo is cleared", own: tproxyOnLoopback,
-			others: before(rules.Prerouting, when(setMark(0, 0xf0000))), want: "mark 0x539 return",
+			foreign: before(rules.Prerouting, when(setMark(0, 0xf0000))), want: "mark 0x539 return",
 		},
 		{
 			name: "a received mark is compared", own: tproxy,
-			others: before(rules.Prerouting, when(rules.Notrack{}, marked(7, everyBit)),
+			foreign: before(rules.Prerouting, when(rules.Notrack{}, marked(7, everyBit)),
 				when(setMark(ownMark, everyBit), marked(7, everyBit))),
 		},
 		{
 			name: "the mark of received packets is set", own: tproxy,
-			others: before(rules.Prerouting, when(setMark(ownMark, everyBit), toPort(80))), want: "mark 0x539 return",
+			foreign: before(rules.Prerouting, when(setMark(ownMark, everyBit), toPort(80))), want: "mark 0x539 return",
 		},
 		{
 			name: "the mark of a sent packet is compared", own: outbound,
-			others: base(rules.Filter, rules.Output, -300, when(rules.Notrack{}, tcp, marked(7, everyBit))),
-			want:   "notrack",
+			foreign: base(rules.Filter, rules.Output, -300, when(rules.Notrack{}, tcp, marked(7, everyBit))),
+			want:    "notrack",
 		},
 		{
 			name: "the connection mark of new sent packets", own: outbound,
-			others: base(rules.NAT, rules.Output, -150, when(dnat("192.0.2.1", 0), tcp, connection)),
+			foreign: base(rules.NAT, rules.Output, -150, when(dnat("192.0.2.1", 0), tcp, connection)),
 		},
 		{
 			name: "the connection mark of new received packets", own: inbound,
-			others: base(rules.NAT, rules.Prerouting, -150, when(dnat("192.0.2.1", 0), tcp, connection)),
+			foreign: base(rules.NAT, rules.Prerouting, -150, when(dnat("192.0.2.1", 0), tcp, connection)),
 		},
 		{
 			name: "related packets without a connection mark", own: outbound,
-			others: base(rules.NAT, rules.Output, -150, when(dnat("192.0.2.1", 0), tcp, related)),
-			want:   "dnat",
+			foreign: base(rules.NAT, rules.Output, -150, when(dnat("192.0.2.1", 0), tcp, related)),
+			want:    "dnat",
 		},
 		{
 			name: "the connection mark of established packets", own: tproxy,
-			others: before(rules.Prerouting, when(setMark(ownMark, everyBit), tcp, connection, established)),
-			want:   "mark 0x539 return",
+			foreign: before(rules.Prerouting, when(setMark(ownMark, everyBit), tcp, connection, established)),
+			want:    "mark 0x539 return",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			checkBypass(t, row.own, row.others, row.want, "")
+			checkBypass(t, row.own, row.foreign, row.want, "")
 		})
 	}
 }
@@ -492,10 +492,10 @@ func TestBypassByTranslationToTheHost(t *testing.T) {
 		return base(rules.NAT, rules.Output, -150, when(action, tcp, toPort(80)))
 	}
 	for _, row := range []struct {
-		name   string
-		own    rules.Ruleset
-		others rules.Chain
-		want   string // see checkBypass
+		name    string
+		own     rules.Ruleset
+		foreign rules.Chain
+		want    string // see checkBypass
 	}{
 		{"inbound, to the proxy's port", inbound, atInput(dnat("10.244.1.5", 15006), 80), ""},
 		{"inbound, an excluded port, to the proxy's port", inbound, atInput(dnat("10.244.1.5", 15006), 22), ""},
@@ -512,7 +512,7 @@ func TestBypassByTranslationToTheHost(t *testing.T) {
 		{"outbound, to the proxy's port on another loopback address", outbound, atOutput(dnat("127.0.0.2", 15001)), "dnat"},
 		{"outbound, to another port on the loopback address", outbound, atOutput(dnat("127.0.0.1", 8080)), "dnat"},
 	} {
-		t.Run(row.name, func(t *testing.T) { checkBypass(t, row.own, row.others, row.want, "") })
+		t.Run(row.name, func(t *testing.T) { checkBypass(t, row.own, row.foreign, row.want, "") })
 	}
 }
 
@@ -524,11 +524,11 @@ func dnat(address string, port uint16) rules.Action {
 // checkBypass adds the foreign chain to a ruleset of the host 10.244.1.5. want is a part of the
 // rule by which packets of the ruleset's own traffic bypass the proxy, empty for no bypass.
 // undecided is a part of the undecided condition's text, empty if nothing is undecided.
-func checkBypass(t *testing.T, own rules.Ruleset, others rules.Chain, want, undecided string) {
+func checkBypass(t *testing.T, own rules.Ruleset, foreign rules.Chain, want, undecided string) {
 	t.Helper()
 	live := own
 	live.Tables = append([]rules.Table{{
-		Family: rules.IPv4, Name: "others", Chains: []rules.Chain{others},
+		Family: rules.IPv4, Name: "foreign", Chains: []rules.Chain{foreign},
 	}}, own.Tables...)
 	r := diff.Bypass(own, live, diff.Options{
 		HostAddresses: []netip.Addr{netip.MustParseAddr("10.244.1.5")},

@@ -95,7 +95,7 @@ func TestPacketsThatSelectTheirInterface(t *testing.T) {
 	notLocal.Not = true
 	byEth1 := base(rules.Filter, rules.Postrouting, 0,
 		when(rules.Drop, rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "eth1"}}}))
-	others := func(m ...rules.Match) rules.Rule { return when(rules.Drop, m...) }
+	drop := func(m ...rules.Match) rules.Rule { return when(rules.Drop, m...) }
 	marks := func(chainType rules.ChainType, list ...rules.Chain) rules.Ruleset {
 		return ruleset(append(list, base(chainType, rules.Output, -150,
 			when(setMark(1, everyBit))))...)
@@ -108,15 +108,15 @@ func TestPacketsThatSelectTheirInterface(t *testing.T) {
 		{"all packets", nil, diff.Different},
 		{
 			"only packets to other hosts on lo", []rules.Chain{base(rules.Filter, rules.Output, -160,
-				when(rules.Accept, onLoopback, notLocal), others())}, diff.Different,
+				when(rules.Accept, onLoopback, notLocal), drop())}, diff.Different,
 		},
 		{
 			"only packets to this host on other interfaces", []rules.Chain{base(rules.Filter,
-				rules.Output, -160, others(onLoopback), others(notLocal))}, diff.Different,
+				rules.Output, -160, drop(onLoopback), drop(notLocal))}, diff.Different,
 		},
 		{
 			"only packets to this host on lo", []rules.Chain{base(rules.Filter, rules.Output, -160,
-				when(rules.Accept, onLoopback, toLocal), others())}, diff.Equivalent,
+				when(rules.Accept, onLoopback, toLocal), drop())}, diff.Equivalent,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -147,8 +147,7 @@ func TestChainAtTheConfirmationOfConnections(t *testing.T) {
 	}
 }
 
-// A lookup of the source of the first packet of a connection in a list has another result after
-// SNAT by a rule than before it.
+// Whether the source of the first packet of a connection is in a list may depend on SNAT by a rule.
 func TestListsAfterSNAT(t *testing.T) {
 	isNew := rules.MatchState{States: rules.States(rules.New)}
 	isFirst := rules.MatchStatus{Not: true, Status: rules.StatusConfirmed}

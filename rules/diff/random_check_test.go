@@ -147,10 +147,10 @@ func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *r
 }
 
 // near returns p with one or two changes of random fields.
-func (d dice) near(p rules.Packet) rules.Packet {
-	for range d.number("parts", 1) + 1 {
-		other := d.packet()
-		switch d.number("part", 9) {
+func (g generator) near(p rules.Packet) rules.Packet {
+	for range g.number("parts", 1) + 1 {
+		other := g.packet()
+		switch g.number("part", 9) {
 		case 0:
 			p.Source = netip.AddrPortFrom(other.Source.Addr(), p.Source.Port())
 		case 1:
@@ -173,28 +173,28 @@ func (d dice) near(p rules.Packet) rules.Packet {
 			p.TransparentSocket = other.TransparentSocket
 			p.TransparentSender = p.Hook == rules.Output && other.TransparentSender
 		case 9:
-			p.Mark ^= 1 << d.number("bit", 31)
+			p.Mark ^= 1 << g.number("bit", 31)
 		}
 	}
 	return p
 }
 
 // change returns the ruleset with a rule inserted or deleted, the same ruleset, or a new one.
-func (d dice) change(rs rules.Ruleset) rules.Ruleset {
+func (g generator) change(rs rules.Ruleset) rules.Ruleset {
 	changed := rs
 	changed.Tables = slices.Clone(rs.Tables)
-	t := &changed.Tables[d.number("table", len(rs.Tables)-1)]
+	t := &changed.Tables[g.number("table", len(rs.Tables)-1)]
 	t.Chains = slices.Clone(t.Chains)
-	c := &t.Chains[d.number("chain", len(t.Chains)-1)]
+	c := &t.Chains[g.number("chain", len(t.Chains)-1)]
 	c.Rules = slices.Clone(c.Rules)
-	other := d.rules(2)
-	switch at := d.number("at", len(c.Rules)); {
-	case len(other) > 0 && d.yes("insert"):
+	other := g.rules(2)
+	switch at := g.number("at", len(c.Rules)); {
+	case len(other) > 0 && g.yes("insert"):
 		c.Rules = slices.Insert(c.Rules, at, other[0])
 	case at < len(c.Rules):
 		c.Rules = slices.Delete(c.Rules, at, at+1)
-	case d.number("another", 5) == 0:
-		return d.ruleset()
+	case g.number("another", 5) == 0:
+		return g.ruleset()
 	}
 	return changed
 }
@@ -202,15 +202,15 @@ func (d dice) change(rs rules.Ruleset) rules.Ruleset {
 // TestDecisionsAgreeWithExplanations verifies that, for random rulesets, Decide agrees with Explain
 // about every tested packet.
 func TestDecisionsAgreeWithExplanations(t *testing.T) {
-	for name, newDice := range map[string]func(*rapid.T) dice{"shrinkable": shrinkable, "fair": fair} {
+	for name, newGenerator := range map[string]func(*rapid.T) generator{"shrinkable": shrinkable, "uniform": uniform} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				d := newDice(t)
-				left := d.ruleset()
-				right := pick(d, "right", d.change,
-					func(rules.Ruleset) rules.Ruleset { return d.ruleset() },
+				g := newGenerator(t)
+				left := g.ruleset()
+				right := pick(g, "right", g.change,
+					func(rules.Ruleset) rules.Ruleset { return g.ruleset() },
 					func(rules.Ruleset) rules.Ruleset { return rules.Ruleset{} })
-				checkDecision(t, d, left, right(left))
+				checkDecision(t, g, left, right(left))
 			})
 		})
 	}
@@ -218,7 +218,7 @@ func TestDecisionsAgreeWithExplanations(t *testing.T) {
 
 // checkDecision verifies the result of Decide for the witnesses, for packets similar to the
 // witnesses, and for random packets.
-func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
+func checkDecision(t rapid.TB, g generator, left, right rules.Ruleset) {
 	result := diff.Decide(withRouting(left), withRouting(right), diff.Options{
 		MaxClasses: 20, Budget: diff.Budget{Memory: 32 << 20},
 	})
@@ -228,11 +228,11 @@ func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
 	for _, c := range result.Classes {
 		checkClass(t, c, &left, &right)
 		for range 3 {
-			checkPacket(t, d.near(c.Witness), result, &left, &right)
+			checkPacket(t, g.near(c.Witness), result, &left, &right)
 		}
 	}
 	for range 30 {
-		p := d.packet()
+		p := g.packet()
 		checkPacket(t, p, result, &left, &right)
 		checkUnknown(t, p, result, &left, &right)
 	}

@@ -50,98 +50,98 @@ func ranges(texts ...string) []netipx.IPRange {
 	return list
 }
 
-// A dice returns a random number from 0 to n-1.
-type dice func(label string, n int) int
+// A generator returns a random number from 0 to n-1.
+type generator func(label string, n int) int
 
-// shrinkable returns a dice that prefers small numbers; rapid can shrink the inputs of a failed
-// test.
-func shrinkable(t *rapid.T) dice {
+// shrinkable returns a generator that prefers small numbers. Rapid can shrink the inputs of a
+// failed test.
+func shrinkable(t *rapid.T) generator {
 	return func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(t, label) }
 }
 
-// fair returns a dice with a uniform distribution.
-func fair(t *rapid.T) dice {
+// uniform returns a generator with a uniform distribution.
+func uniform(t *rapid.T) generator {
 	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	return func(_ string, n int) int { return random.IntN(n) }
 }
 
-func pick[T any](d dice, label string, from ...T) T { return from[d(label, len(from))] }
+func pick[T any](g generator, label string, from ...T) T { return from[g(label, len(from))] }
 
-func (d dice) yes(label string) bool { return d(label, 2) == 1 }
+func (g generator) yes(label string) bool { return g(label, 2) == 1 }
 
 // number returns a random number from 0 to maximum.
-func (d dice) number(label string, maximum int) int { return d(label, maximum+1) }
+func (g generator) number(label string, maximum int) int { return g(label, maximum+1) }
 
-func (d dice) ids() []rules.IDRange {
-	first, second := pick(d, "id", someIDs...), pick(d, "id", someIDs...)
-	if d.yes("range") && first < second {
+func (g generator) ids() []rules.IDRange {
+	first, second := pick(g, "id", someIDs...), pick(g, "id", someIDs...)
+	if g.yes("range") && first < second {
 		return []rules.IDRange{{First: first, Last: second}}
 	}
 	return rules.Singles(first, second)
 }
 
-func (d dice) ports() []rules.PortRange {
-	first, second := pick(d, "port", somePorts...), pick(d, "port", somePorts...)
-	if d.yes("range") && first < second {
+func (g generator) ports() []rules.PortRange {
+	first, second := pick(g, "port", somePorts...), pick(g, "port", somePorts...)
+	if g.yes("range") && first < second {
 		return []rules.PortRange{{First: first, Last: second}}
 	}
 	return rules.Singles(first, second)
 }
 
-func (d dice) match() rules.Match {
-	not := d.yes("not")
-	side := pick(d, "side", rules.Source, rules.Destination)
-	switch d.number("match", 11) {
+func (g generator) match() rules.Match {
+	not := g.yes("not")
+	side := pick(g, "side", rules.Source, rules.Destination)
+	switch g.number("match", 11) {
 	case 0:
-		return rules.MatchFamily{Family: pick(d, "family", rules.IPv4, rules.IPv6, rules.Inet)}
+		return rules.MatchFamily{Family: pick(g, "family", rules.IPv4, rules.IPv6, rules.Inet)}
 	case 1, 2:
-		family := pick(d, "family", rules.IPv4, rules.IPv4, rules.IPv6)
+		family := pick(g, "family", rules.IPv4, rules.IPv4, rules.IPv6)
 		chosen := []netipx.IPRange{
-			pick(d, "range", someRanges[family]...), pick(d, "range", someRanges[family]...),
+			pick(g, "range", someRanges[family]...), pick(g, "range", someRanges[family]...),
 		}
 		return rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormalizeAddrs(chosen)}
 	case 3:
 		return rules.MatchProtocol{
-			Not: not, Protocols: []rules.Protocol{pick(d, "protocol", protocols...)},
+			Not: not, Protocols: []rules.Protocol{pick(g, "protocol", protocols...)},
 		}
 	case 4, 5:
-		return rules.MatchPort{Side: side, Not: not, Ports: d.ports()}
+		return rules.MatchPort{Side: side, Not: not, Ports: g.ports()}
 	case 6:
 		return rules.MatchTCPFlags{
-			Not: not, Mask: pick(d, "mask", someFlags...), Value: pick(d, "flags", someFlags...),
+			Not: not, Mask: pick(g, "mask", someFlags...), Value: pick(g, "flags", someFlags...),
 		}
 	case 7:
 		return rules.MatchOwner{
-			Group: d.yes("group"), Not: not, IDs: d.ids(), Socketless: d.yes("socketless"),
+			Group: g.yes("group"), Not: not, IDs: g.ids(), Socketless: g.yes("socketless"),
 		}
 	case 8:
 		return rules.MatchMark{
-			Conntrack: d.yes("conntrack"), Not: not, Value: pick(d, "mark", someMarks...),
-			Mask: pick(d, "mask", someMasks...),
+			Conntrack: g.yes("conntrack"), Not: not, Value: pick(g, "mark", someMarks...),
+			Mask: pick(g, "mask", someMasks...),
 		}
 	case 9:
-		return rules.MatchState{Not: not, States: rules.StateSet(d.number("states", 31))}
+		return rules.MatchState{Not: not, States: rules.StateSet(g.number("states", 31))}
 	case 10:
-		if d.number("unknown", 9) == 0 {
+		if g.number("unknown", 9) == 0 {
 			return rules.Unknown{
-				Text: fmt.Sprint("xt strange ", d.number("unknown", 2)), Effect: rules.Reads,
+				Text: fmt.Sprint("xt strange ", g.number("unknown", 2)), Effect: rules.Reads,
 			}
 		}
 	case 11:
-		if d.yes("socket") {
-			return rules.MatchSocket{Kind: pick(d, "kind", rules.NFTSocket, "")}
+		if g.yes("socket") {
+			return rules.MatchSocket{Kind: pick(g, "kind", rules.NFTSocket, "")}
 		}
 	}
 	name := rules.InterfaceName{
-		Name: pick(d, "name", "lo", "eth0", "eth", "l", "net1"), Prefix: d.yes("prefix"),
+		Name: pick(g, "name", "lo", "eth0", "eth", "l", "net1"), Prefix: g.yes("prefix"),
 	}
-	return rules.MatchInterface{Out: d.yes("out"), Not: not, Names: []rules.InterfaceName{name}}
+	return rules.MatchInterface{Out: g.yes("out"), Not: not, Names: []rules.InterfaceName{name}}
 }
 
-func (d dice) action(chains int) rules.Action {
-	port := pick(d, "to", uint16(15001), 15006)
-	value, mask := pick(d, "mark", someMarks...), pick(d, "mask", someMasks...)
-	switch d.number("action", 15) {
+func (g generator) action(chains int) rules.Action {
+	port := pick(g, "to", uint16(15001), 15006)
+	value, mask := pick(g, "mark", someMarks...), pick(g, "mask", someMasks...)
+	switch g.number("action", 15) {
 	case 0, 1:
 		return rules.Accept
 	case 2:
@@ -149,7 +149,7 @@ func (d dice) action(chains int) rules.Action {
 	case 3:
 		return rules.Return
 	case 4, 5:
-		return rules.Jump{Chain: fmt.Sprint("c", d.number("chain", chains)), Goto: d.yes("goto")}
+		return rules.Jump{Chain: fmt.Sprint("c", g.number("chain", chains)), Goto: g.yes("goto")}
 	case 6, 7:
 		return rules.RedirectTo{Port: port}
 	case 8:
@@ -165,98 +165,98 @@ func (d dice) action(chains int) rules.Action {
 	case 13:
 		return rules.RestoreMark{}
 	case 14:
-		return rules.SetZone{Zone: uint16(d.number("zone", 2))}
+		return rules.SetZone{Zone: uint16(g.number("zone", 2))}
 	}
-	if d.number("unknown", 9) == 0 {
+	if g.number("unknown", 9) == 0 {
 		return rules.Unknown{Text: "xt odd"}
 	}
 	return rules.Count{}
 }
 
-func (d dice) rules(chains int) []rules.Rule {
-	list := make([]rules.Rule, d.number("rules", 6))
+func (g generator) rules(chains int) []rules.Rule {
+	list := make([]rules.Rule, g.number("rules", 6))
 	for i := range list {
-		for range d.number("matches", 3) {
-			list[i].Matches = append(list[i].Matches, d.match())
+		for range g.number("matches", 3) {
+			list[i].Matches = append(list[i].Matches, g.match())
 		}
-		for range d.number("actions", 2) + 1 {
-			list[i].Actions = append(list[i].Actions, d.action(chains))
+		for range g.number("actions", 2) + 1 {
+			list[i].Actions = append(list[i].Actions, g.action(chains))
 		}
-		if i > 0 && d.yes("same action") {
+		if i > 0 && g.yes("same action") {
 			list[i].Actions = list[i-1].Actions
 		}
 	}
 	return list
 }
 
-// ruleset draws two tables with base chains at equal and different priorities, and chains for the
-// rules to jump to. A jump may name a chain that does not exist.
-func (d dice) ruleset() rules.Ruleset {
+// ruleset generates two tables with base chains at equal and different priorities, and chains for
+// the rules to jump to. A jump may name a chain that does not exist.
+func (g generator) ruleset() rules.Ruleset {
 	var rs rules.Ruleset
 	for _, name := range []string{"a", "b"} {
-		t := rules.Table{Family: pick(d, "table", rules.Inet, rules.IPv4, rules.IPv6), Name: name}
-		chains := d.number("chains", 3)
+		t := rules.Table{Family: pick(g, "table", rules.Inet, rules.IPv4, rules.IPv6), Name: name}
+		chains := g.number("chains", 3)
 		for i := range chains {
 			t.Chains = append(t.Chains, rules.Chain{
-				Name: fmt.Sprint("c", i), Rules: d.rules(chains),
+				Name: fmt.Sprint("c", i), Rules: g.rules(chains),
 			})
 		}
-		for i := range d.number("base chains", 3) + 1 {
+		for i := range g.number("base chains", 3) + 1 {
 			t.Chains = append(t.Chains, rules.Chain{
 				Name: fmt.Sprint("base", i),
 				Base: &rules.Base{
-					Type:     pick(d, "type", rules.Filter, rules.NAT, rules.Route),
-					Hook:     pick(d, "hook", rules.Output, rules.Prerouting),
-					Priority: pick(d, "priority", priorities...), Order: d.number("order", 1),
-					Drop: d.number("policy", 5) == 0,
+					Type:     pick(g, "type", rules.Filter, rules.NAT, rules.Route),
+					Hook:     pick(g, "hook", rules.Output, rules.Prerouting),
+					Priority: pick(g, "priority", priorities...), Order: g.number("order", 1),
+					Drop: g.number("policy", 5) == 0,
 				},
-				Rules: d.rules(chains),
+				Rules: g.rules(chains),
 			})
 		}
 		rs.Tables = append(rs.Tables, t)
 	}
-	if d.yes("policy route") {
+	if g.yes("policy route") {
 		rs.Routing.Policies = []rules.PolicyRoute{{
-			Family: rules.IPv4, Mark: pick(d, "mark", someMarks...), Table: 133, Priority: 133,
+			Family: rules.IPv4, Mark: pick(g, "mark", someMarks...), Table: 133, Priority: 133,
 		}}
 	}
 	return rs
 }
 
-// packet draws a packet, which may be impossible (see diff.Possible).
-func (d dice) packet() rules.Packet {
-	family := pick(d, "family", rules.IPv4, rules.IPv4, rules.IPv6)
+// packet generates a packet, which may be impossible (see diff.Possible).
+func (g generator) packet() rules.Packet {
+	family := pick(g, "family", rules.IPv4, rules.IPv4, rules.IPv6)
 	p := rules.Packet{
-		Hook:     pick(d, "hook", rules.Output, rules.Prerouting),
-		Protocol: pick(d, "protocol", protocols...),
-		Mark:     pick(d, "mark", someMarks...), State: rules.State(d.number("state", 4)),
-		NoListener: d.yes("no listener"),
+		Hook:     pick(g, "hook", rules.Output, rules.Prerouting),
+		Protocol: pick(g, "protocol", protocols...),
+		Mark:     pick(g, "mark", someMarks...), State: rules.State(g.number("state", 4)),
+		NoListener: g.yes("no listener"),
 	}
-	if d.number("missing listener", 3) == 3 {
-		p.MissingListeners = pick(d, "missing listeners", rules.ListenerSet("15001"), "15006")
+	if g.number("missing listener", 3) == 3 {
+		p.MissingListeners = pick(g, "missing listeners", rules.ListenerSet("15001"), "15006")
 	}
 	var sourcePort, destinationPort uint16
 	if p.Protocol == rules.TCP || p.Protocol == rules.UDP {
-		sourcePort, destinationPort = pick(d, "port", somePorts...), pick(d, "port", somePorts...)
+		sourcePort, destinationPort = pick(g, "port", somePorts...), pick(g, "port", somePorts...)
 	}
 	if p.Protocol == rules.TCP {
-		p.Flags = pick(d, "flags", someFlags...)
+		p.Flags = pick(g, "flags", someFlags...)
 	}
-	p.Source = netip.AddrPortFrom(pick(d, "source", someAddrs[family]...), sourcePort)
-	p.Destination = netip.AddrPortFrom(pick(d, "destination", someAddrs[family]...),
+	p.Source = netip.AddrPortFrom(pick(g, "source", someAddrs[family]...), sourcePort)
+	p.Destination = netip.AddrPortFrom(pick(g, "destination", someAddrs[family]...),
 		destinationPort)
 	if p.State.HasConnection() {
-		p.ConntrackMark = pick(d, "connection mark", someMarks...)
+		p.ConntrackMark = pick(g, "connection mark", someMarks...)
 	}
-	name := pick(d, "interface", someNames...)
-	p.TransparentSocket = d.yes("transparent socket")
+	name := pick(g, "interface", someNames...)
+	p.TransparentSocket = g.yes("transparent socket")
 	if p.Hook == rules.Prerouting {
 		p.InInterface = name
 		return p
 	}
-	p.OutInterface, p.TransparentSender = name, d.yes("transparent sender")
-	if d.yes("socket") {
-		p.Owner = &rules.Owner{UID: pick(d, "uid", someIDs...), GID: pick(d, "gid", someIDs...)}
+	p.OutInterface, p.TransparentSender = name, g.yes("transparent sender")
+	if g.yes("socket") {
+		p.Owner = &rules.Owner{UID: pick(g, "uid", someIDs...), GID: pick(g, "gid", someIDs...)}
 	}
 	return p
 }

@@ -73,12 +73,12 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 		{"chains before conntrack", atConntrack(-1), atConntrack(-1), diff.Equivalent},
 		{"chains before and after conntrack", atConntrack(-1), atConntrack(1), diff.Undecidable},
 		{
-			"chains of which it is unknown whether they run before conntrack", atConntrack(0),
+			"chains whose order relative to conntrack is unknown", atConntrack(0),
 			atConntrack(0), diff.Undecidable,
 		},
 		{"another parameter", equal, ruleset(mangleIn(when(other, tcp))), diff.Undecidable},
 		{
-			"log instead of a counter, which both have no effect", ruleset(mangleIn(
+			"an additional log action, which has no effect", ruleset(mangleIn(
 				rules.Rule{Actions: []rules.Action{rules.Count{}, rules.NoEffect{Text: "log"}, queue}})),
 			ruleset(mangleIn(rules.Rule{Actions: []rules.Action{rules.Count{}, queue}})),
 			diff.Equivalent,

@@ -14,7 +14,7 @@ import (
 // A tableSet is a set of four-bit numbers, implemented without diagrams.
 type tableSet [16]bool
 
-// anySet draws a set and returns it as a diagram and as a table.
+// anySet returns a random set, as a diagram and as a table.
 func anySet(t *rapid.T, d *diagrams) (set, tableSet) {
 	var table tableSet
 	sets := []set{}

@@ -8,7 +8,7 @@ import (
 
 // TestValuesDependOnStates compares rulesets that derive a mark or another state from a state.
 func TestValuesDependOnStates(t *testing.T) {
-	const others = rules.AllInputs &^ rules.StateInput
+	const exceptStates = rules.AllInputs &^ rules.StateInput
 	priority := rules.Unknown{
 		Text: "meta priority set", Effect: rules.Writes, Data: "1", State: "meta priority",
 		Ignores: rules.AllInputs,
@@ -16,13 +16,13 @@ func TestValuesDependOnStates(t *testing.T) {
 	unread := priority
 	unread.Data = rules.NoData
 	mark := rules.Unknown{
-		Text: "meta mark set priority", Effect: rules.WritesMark, Data: "2", Ignores: others,
+		Text: "meta mark set priority", Effect: rules.WritesMark, Data: "2", Ignores: exceptStates,
 	}
 	independent := mark
 	independent.Ignores = rules.AllInputs
 	label := rules.Unknown{
 		Text: "ct label set priority", Effect: rules.Writes, Data: "3", State: "ct label",
-		Ignores: others,
+		Ignores: exceptStates,
 	}
 	labeled := rules.Unknown{
 		Text: "ct label", Effect: rules.Reads, Data: "4", State: "ct label", Ignores: rules.AllInputs,

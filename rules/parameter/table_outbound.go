@@ -119,7 +119,7 @@ func podParameters() []Parameter {
 				"istio.io/reroute-virtual-interfaces", trafficPrefix + "kubevirtInterfaces",
 			},
 			Placeholder: "NAMES", Ambient: true, Section: SectionPod,
-			Help: "interfaces of virtual machines in the pod: packets from them are captured as outbound",
+			Help: "interfaces of virtual machines in the pod, whose TCP connections are captured as outbound",
 			set: setter(rules.ParseInterfaces, func(v *Values) *[]rules.InterfaceName {
 				return &v.Redirect.RerouteInterfaces
 			}),

@@ -36,15 +36,15 @@ func TestCleanupPreviewReportsUnreadableBackends(t *testing.T) {
 	}
 	broken := errors.New("input/output error")
 	for _, row := range []struct {
-		name                   string
-		all, selected          []compat.Backend
-		err                    error
-		warning                string
-		listsRules, listRoutes bool
+		name                    string
+		all, selected           []compat.Backend
+		err                     error
+		warning                 string
+		listsRules, listsRoutes bool
 	}{
 		{
 			name: "both backends can be read", all: []compat.Backend{nft, legacy},
-			selected: []compat.Backend{nft}, listsRules: true, listRoutes: true,
+			selected: []compat.Backend{nft}, listsRules: true, listsRoutes: true,
 		},
 		{
 			name:     "iptables-legacy cannot be read",
@@ -57,7 +57,7 @@ func TestCleanupPreviewReportsUnreadableBackends(t *testing.T) {
 			selected: []compat.Backend{nft},
 			warning: "whether iptables-legacy contains rules of Sluice, which need the routes, " +
 				"is unknown: operation not permitted",
-			listsRules: true, listRoutes: true,
+			listsRules: true, listsRoutes: true,
 		},
 		{
 			name: "nf_tables may not be read", all: []compat.Backend{unreadable{nft, unix.EPERM}, legacy},
@@ -76,8 +76,8 @@ func TestCleanupPreviewReportsUnreadableBackends(t *testing.T) {
 				(row.warning == "") != (warnings.Len() == 0) {
 				t.Errorf("error %v, want %v; warning %q, want %q", err, row.err, warnings, row.warning)
 			}
-			if contains("table inet sluice") != row.listsRules || contains("route") != row.listRoutes {
-				t.Errorf("list %q, want rules: %t, routes: %t", lines, row.listsRules, row.listRoutes)
+			if contains("table inet sluice") != row.listsRules || contains("route") != row.listsRoutes {
+				t.Errorf("list %q, want rules: %t, routes: %t", lines, row.listsRules, row.listsRoutes)
 			}
 		})
 	}

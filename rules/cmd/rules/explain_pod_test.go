@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestExplainOfAPodKeepsTheTimeLimit uses a rule of thousands of ports. Its evaluation takes longer
-// than a nanosecond.
+// TestExplainOfAPodKeepsTheTimeLimit uses a rule with thousands of ports. Its evaluation takes
+// longer than a nanosecond.
 func TestExplainOfAPodKeepsTheTimeLimit(t *testing.T) {
 	var ports []string
 	redirect := rules.DefaultRedirect()

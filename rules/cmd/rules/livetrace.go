@@ -125,7 +125,7 @@ func (t *liveTracer) run(ctx context.Context) error {
 // closeSource ends the trace.
 func (t *liveTracer) closeSource() {
 	if err := t.source.close(); err != nil {
-		t.s.warn("the end of the trace failed; the next trace removes rules that are left: %v", err)
+		t.s.warn("ending the trace failed; the next trace removes its remaining rules: %v", err)
 	}
 }
 

@@ -352,7 +352,7 @@ func TestFailedEndOfATraceIsReported(t *testing.T) {
 	s, errs := testSystem()
 	tracer := liveTracer{s: s, source: traceSource{marks: marks, poll: time.NewTicker(time.Hour)}}
 	tracer.closeSource()
-	if want := "warning: the end of the trace failed; "; !strings.Contains(errs.String(), want) {
+	if want := "warning: ending the trace failed; "; !strings.Contains(errs.String(), want) {
 		t.Errorf("got %q, want %q", errs, want)
 	}
 }

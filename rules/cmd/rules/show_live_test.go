@@ -165,8 +165,8 @@ func TestExplainStatesWhatItAssumes(t *testing.T) {
 	}
 }
 
-// TestExplainWarnsOfAnotherInterface checks packets that the namespace routes through another
-// interface than the default one.
+// TestExplainWarnsOfAnotherInterface verifies that explain warns if the namespace routes a packet
+// through an interface other than the packet's.
 func TestExplainWarnsOfAnotherInterface(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	within(t, pair.Pod, "ip", "route", "add", "10.9.9.8", "dev", "lo")
