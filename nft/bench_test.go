@@ -49,7 +49,7 @@ func newRawRequests(b *testing.B, rs rules.Ruleset) rawRequests {
 			family = unix.AF_INET6
 		}
 		rule := nl.NewNetlinkRequest(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-		rule.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Type: nl.FR_ACT_TO_TBL}})
+		rule.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Type: unix.FR_ACT_TO_TBL}})
 		for kind, value := range map[int]uint32{
 			nl.FRA_PRIORITY: uint32(p.Priority), nl.FRA_FWMARK: p.Mark, nl.FRA_FWMASK: ^uint32(0),
 			nl.FRA_TABLE: p.Table,

@@ -22,7 +22,7 @@ import (
 // their process chooses a certain type of service, source or destination. No foreign rule of
 // netfilter is necessary, and the agent gets no event for most of these routes.
 func TestRoutesOfSomePackets(t *testing.T) {
-	precedingRule := netnstest.PolicyRule{Family: unix.AF_INET, Table: unix.RT_TABLE_LOCAL, Action: 3}
+	precedingRule := netnstest.PolicyRule{Family: unix.AF_INET, Table: unix.RT_TABLE_LOCAL, Action: unix.FR_ACT_NOP}
 	for _, row := range []struct {
 		name     string
 		rule     *netnstest.PolicyRule // added before the commands

@@ -15,7 +15,7 @@ type foundRule struct {
 	// isPlain reports whether policy describes the rule completely: the rule has a mark, a table,
 	// no other selector, and its action is the lookup of the table.
 	isPlain bool
-	action  uint8  // FR_ACT_TO_TBL
+	action  uint8  // such as FR_ACT_TO_TBL
 	mask    uint32 // the compared bits of the mark; 0: the rule has no mark as a selector
 	// hasOthers reports whether the rule has a selector, an action or another field that policy
 	// routes do not have. selectors and effects are the texts of these fields, before and after the
@@ -45,7 +45,7 @@ func (r foundRule) looksUp(table uint32) bool {
 // the following rules are evaluated. The other rules drop packets or have no effect.
 func (r foundRule) mayRoute() bool {
 	switch r.action {
-	case actionNop, actionBlackhole, actionUnreachable, actionProhibit:
+	case unix.FR_ACT_NOP, unix.FR_ACT_BLACKHOLE, unix.FR_ACT_UNREACHABLE, unix.FR_ACT_PROHIBIT:
 		return false
 	}
 	return true
@@ -54,7 +54,7 @@ func (r foundRule) mayRoute() bool {
 // dropsAll reports whether the rule drops every packet for which no earlier rule finds a route.
 func (r foundRule) dropsAll() bool {
 	switch r.action {
-	case actionBlackhole, actionUnreachable, actionProhibit:
+	case unix.FR_ACT_BLACKHOLE, unix.FR_ACT_UNREACHABLE, unix.FR_ACT_PROHIBIT:
 		return r.mask == 0 && r.policy.Mark == 0 && r.selectors == ""
 	}
 	return false
@@ -62,15 +62,6 @@ func (r foundRule) dropsAll() bool {
 
 // route returns the local route in the table of the rule, which need not exist.
 func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.policy.Table} }
-
-// The actions of policy rules other than FR_ACT_TO_TBL (linux/fib_rules.h).
-const (
-	actionGoto        = 2
-	actionNop         = 3
-	actionBlackhole   = 6
-	actionUnreachable = 7
-	actionProhibit    = 8
-)
 
 // decodeRule decodes the body of a message about a policy rule. The body begins with a struct
 // fib_rule_hdr: family, dst_len, src_len, tos, table, res1, res2, action, and flags in 32 bits. The
@@ -81,7 +72,7 @@ func decodeRule(body []byte) (foundRule, error) {
 		return foundRule{}, nlmsg.ErrMalformed
 	}
 	r := foundRule{policy: rules.PolicyRoute{Family: FamilyOf(int(body[0]))}, action: body[7]}
-	r.hasOthers = body[1] != 0 || body[2] != 0 || body[3] != 0 || r.action != nl.FR_ACT_TO_TBL ||
+	r.hasOthers = body[1] != 0 || body[2] != 0 || body[3] != 0 || r.action != unix.FR_ACT_TO_TBL ||
 		native.Uint32(body[8:]) != 0
 	a := nlmsg.Attributes(body[unix.SizeofRtMsg:])
 	wellFormed := a.Each(func(kind uint16, value []byte) {

@@ -21,8 +21,17 @@ func sluiceRule(action uint8, attributes ...*nl.RtAttr) netnstest.PolicyRule {
 	}
 }
 
+// Attributes of policy rules that package nl does not define (linux/fib_rules.h).
+const (
+	attrDSCP          = 25
+	attrFlowLabel     = 26
+	attrFlowLabelMask = 27
+	attrDportMask     = 29
+	attrDSCPMask      = 30
+)
+
 // dscp5 is the selector "dscp 5".
-var dscp5 = nl.NewRtAttr(25, []byte{5})
+var dscp5 = nl.NewRtAttr(attrDSCP, []byte{5})
 
 // TestRuleWithOtherFieldsIsForeign adds policy rules that differ from Sluice's only in their action
 // or in a selector that package netlink does not decode.
@@ -31,33 +40,33 @@ func TestRuleWithOtherFieldsIsForeign(t *testing.T) {
 		name, text string
 		rule       netnstest.PolicyRule
 	}{
-		{"the action nop", "fwmark 0x539 lookup 133 nop", sluiceRule(3)},
-		{"the action blackhole", "fwmark 0x539 lookup 133 blackhole", sluiceRule(6)},
-		{"the action unreachable", "fwmark 0x539 lookup 133 unreachable", sluiceRule(7)},
-		{"the action prohibit", "fwmark 0x539 lookup 133 prohibit", sluiceRule(8)},
+		{"the action nop", "fwmark 0x539 lookup 133 nop", sluiceRule(unix.FR_ACT_NOP)},
+		{"the action blackhole", "fwmark 0x539 lookup 133 blackhole", sluiceRule(unix.FR_ACT_BLACKHOLE)},
+		{"the action unreachable", "fwmark 0x539 lookup 133 unreachable", sluiceRule(unix.FR_ACT_UNREACHABLE)},
+		{"the action prohibit", "fwmark 0x539 lookup 133 prohibit", sluiceRule(unix.FR_ACT_PROHIBIT)},
 		{
 			"the action goto", "fwmark 0x539 lookup 133 goto 200",
-			sluiceRule(2, nl.NewRtAttr(nl.FRA_GOTO, nl.Uint32Attr(200))),
+			sluiceRule(unix.FR_ACT_GOTO, nl.NewRtAttr(nl.FRA_GOTO, nl.Uint32Attr(200))),
 		},
-		{"a DSCP", "dscp 5 fwmark 0x539 lookup 133", sluiceRule(0, dscp5)},
+		{"a DSCP", "dscp 5 fwmark 0x539 lookup 133", sluiceRule(unix.FR_ACT_TO_TBL, dscp5)},
 		{
 			"a DSCP with a mask", "dscp 0x4/0x4 fwmark 0x539 lookup 133",
-			sluiceRule(0, nl.NewRtAttr(25, []byte{4}), nl.NewRtAttr(30, []byte{4})),
+			sluiceRule(unix.FR_ACT_TO_TBL, nl.NewRtAttr(attrDSCP, []byte{4}), nl.NewRtAttr(attrDSCPMask, []byte{4})),
 		},
 		{
 			"a mask of a port", "dport 0x5/0xff fwmark 0x539 lookup 133",
-			sluiceRule(0, nl.NewRtAttr(nl.FRA_DPORT_RANGE, []byte{5, 0, 5, 0}), nl.NewRtAttr(29, []byte{0xff, 0})),
+			sluiceRule(unix.FR_ACT_TO_TBL, nl.NewRtAttr(nl.FRA_DPORT_RANGE, []byte{5, 0, 5, 0}), nl.NewRtAttr(attrDportMask, []byte{0xff, 0})),
 		},
 		{
 			"a mask that compares no bit of the mark", "fwmark 0x539/0x0 lookup 133",
-			sluiceRule(0, nl.NewRtAttr(nl.FRA_FWMASK, nl.Uint32Attr(0))),
+			sluiceRule(unix.FR_ACT_TO_TBL, nl.NewRtAttr(nl.FRA_FWMASK, nl.Uint32Attr(0))),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			n := netnstest.New(t)
 			ip(t, n, istioRoute4)
 			row.rule.Add(t, n)
-			if row.rule.Action == 2 {
+			if row.rule.Action == unix.FR_ACT_GOTO {
 				row.text += " [unresolved]"
 			}
 			text := "ip -4 rule priority 133 " + row.text
@@ -129,11 +138,11 @@ func TestRulesThatDropAllPackets(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldOfAPolicyRuleIsInItsText covers selectors that no ip command of this host knows.
-func TestUnknownFieldOfAPolicyRuleIsInItsText(t *testing.T) {
+// TestFlowLabelOfAPolicyRuleIsInItsText covers a selector that older ip commands cannot set.
+func TestFlowLabelOfAPolicyRuleIsInItsText(t *testing.T) {
 	n := netnstest.New(t)
 	netnstest.PolicyRule{Family: unix.AF_INET6, Priority: 9, Table: 254, Attributes: []*nl.RtAttr{
-		nl.NewRtAttr(26, []byte{0, 0, 0, 5}), nl.NewRtAttr(27, []byte{0, 0, 0, 0xff}),
+		nl.NewRtAttr(attrFlowLabel, []byte{0, 0, 0, 5}), nl.NewRtAttr(attrFlowLabelMask, []byte{0, 0, 0, 0xff}),
 	}}.Add(t, n)
 	want := []string{"ip -6 rule priority 9 flowlabel 0x5/0xff lookup 254"}
 	if got, err := route.Unmodeled(n); err != nil || !cmp.Equal(got, want) {
@@ -148,8 +157,8 @@ func TestPrecedingLocal(t *testing.T) {
 		rule netnstest.PolicyRule
 		want string // a description
 	}{
-		{"a rule that has no effect", netnstest.PolicyRule{Action: 3}, "priority 1 from 10.1.0.2/32 to 127.0.0.1/32 lookup 99"},
-		{"a rule that drops all packets", netnstest.PolicyRule{Action: 6}, "priority 1 from 10.1.0.2/32 to 127.0.0.1/32 lookup 99"},
+		{"a rule that has no effect", netnstest.PolicyRule{Action: unix.FR_ACT_NOP}, "priority 1 from 10.1.0.2/32 to 127.0.0.1/32 lookup 99"},
+		{"a rule that drops all packets", netnstest.PolicyRule{Action: unix.FR_ACT_BLACKHOLE}, "priority 1 from 10.1.0.2/32 to 127.0.0.1/32 lookup 99"},
 		{
 			"a rule for some packets",
 			netnstest.PolicyRule{Attributes: []*nl.RtAttr{dscp5}},
@@ -179,12 +188,12 @@ func TestPrecedingLocal(t *testing.T) {
 	}
 }
 
-// TestRuleWithoutEffectBeforeTheTableLocal adds rules that route no packet before the rule of a new
-// namespace.
-func TestRuleWithoutEffectBeforeTheTableLocal(t *testing.T) {
+// TestRulesThatRouteNothingMayPrecedeTheTableLocal adds rules before the rule of the table local that
+// drop packets or have no effect.
+func TestRulesThatRouteNothingMayPrecedeTheTableLocal(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "-4 rule add pref 2 lookup local", "-4 rule del pref 0", "-4 rule add pref 1 to 10.0.0.0/8 unreachable")
-	netnstest.PolicyRule{Family: unix.AF_INET, Table: 99, Action: 3}.Add(t, n)
+	netnstest.PolicyRule{Family: unix.AF_INET, Table: 99, Action: unix.FR_ACT_NOP}.Add(t, n)
 	if got, err := route.PrecedingLocal(n); err != nil || len(got) > 0 {
 		t.Errorf("preceding rules %v, error %v, want none", got, err)
 	}

@@ -51,7 +51,7 @@ func (p policyRule) add(h *netlink.Handle, _ conn) error { return h.RuleAdd(p.ke
 func (p policyRule) addBeside(c conn) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_ACK)
 	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{
-		Family: uint8(addressFamily(p.Family)), Type: nl.FR_ACT_TO_TBL, // the action
+		Family: uint8(addressFamily(p.Family)), Type: unix.FR_ACT_TO_TBL, // the action
 	}})
 	for _, a := range []struct {
 		kind  int

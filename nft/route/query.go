@@ -136,11 +136,11 @@ func Drops(ns *netns.NS, example Query, device func(index int) string) ([]Drop, 
 	for _, p := range r.policyRules {
 		switch {
 		case p.policy.Family != family:
-		case p.action == nl.FR_ACT_TO_TBL:
+		case p.action == unix.FR_ACT_TO_TBL:
 			if len(rulesOf[p.policy.Table]) < MaxDrops {
 				rulesOf[p.policy.Table] = append(rulesOf[p.policy.Table], p)
 			}
-		case !p.mayRoute() && p.action != actionNop:
+		case !p.mayRoute() && p.action != unix.FR_ACT_NOP:
 			d.add(p.selected, p.String)
 		}
 	}

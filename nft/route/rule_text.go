@@ -162,8 +162,8 @@ func ruleEffects(body []byte) string {
 		add("realms %s", formatRealms(realms))
 	}
 	switch action := body[7]; action {
-	case nl.FR_ACT_TO_TBL:
-	case actionGoto:
+	case unix.FR_ACT_TO_TBL:
+	case unix.FR_ACT_GOTO:
 		target, _ := a.HostNumber(nl.FRA_GOTO)
 		add("goto %d", target)
 		if native.Uint32(body[8:])&unresolvedFlag != 0 {
@@ -171,8 +171,8 @@ func ruleEffects(body []byte) string {
 		}
 	default:
 		add("%s", cmp.Or(map[uint8]string{
-			actionNop: "nop", actionBlackhole: "blackhole", actionUnreachable: "unreachable",
-			actionProhibit: "prohibit",
+			unix.FR_ACT_NOP: "nop", unix.FR_ACT_BLACKHOLE: "blackhole", unix.FR_ACT_UNREACHABLE: "unreachable",
+			unix.FR_ACT_PROHIBIT: "prohibit",
 		}[action], fmt.Sprintf("action %d", action)))
 	}
 	return strings.Join(words, " ")

@@ -85,8 +85,8 @@ func TestSocketsRefuseMessagesOfProcesses(t *testing.T) {
 	}
 }
 
-// TestRemoveIgnoresMessagesOfProcesses sends messages without an end to the port id of the first
-// socket of a process in a namespace, which is the process id.
+// TestRemoveIgnoresMessagesOfProcesses sends messages, all of which announce another one, to the
+// port id that the kernel assigns to the first socket of a process in a namespace: the process id.
 func TestRemoveIgnoresMessagesOfProcesses(t *testing.T) {
 	ns := netnstest.New(t)
 	end, ended := make(chan struct{}), make(chan struct{})

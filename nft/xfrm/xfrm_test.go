@@ -114,8 +114,8 @@ func TestTooManyPolicies(t *testing.T) {
 	}
 }
 
-// TestStates compares states with the template of a policy for outgoing packets. The kernel of the
-// test may lack the protocols of states.
+// TestStates compares states with the template of a policy for outgoing packets. It encodes the
+// states itself, because the kernel of the test may not support the protocols of states.
 func TestStates(t *testing.T) {
 	const ah = 51
 	to := netip.MustParseAddr("10.0.0.8")

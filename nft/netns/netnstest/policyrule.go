@@ -28,7 +28,7 @@ func (p PolicyRule) Add(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	header := nl.RtMsg{RtMsg: unix.RtMsg{Family: p.Family, Table: p.Table, Type: p.Action}}
 	if p.Action == 0 {
-		header.Type = nl.FR_ACT_TO_TBL
+		header.Type = unix.FR_ACT_TO_TBL
 	}
 	request := nl.NewNetlinkRequest(unix.RTM_NEWRULE,
 		unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
