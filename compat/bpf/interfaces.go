@@ -23,9 +23,6 @@ func (l *Listing) addNamespace() {
 	l.addAttached(int(file.Fd()), "the namespace", []attachPoint{{SkLookup, unix.BPF_SK_LOOKUP}})
 }
 
-// maxDumps is the maximum number of attempts to list objects while other processes change them.
-const maxDumps = 5
-
 // Attach types of linux/bpf.h that package unix lacks.
 const (
 	attachNetkitPrimary = 54 // BPF_NETKIT_PRIMARY
@@ -40,7 +37,7 @@ func (l *Listing) addInterfaces() {
 		return
 	}
 	defer h.Close()
-	links, err := dump.Retry(maxDumps, h.LinkList)
+	links, err := dump.Retry(dump.Attempts, h.LinkList)
 	if err != nil {
 		l.addUnread("interfaces", err)
 	}
@@ -66,7 +63,7 @@ func (l *Listing) addInterfaces() {
 // not eBPF programs. Filters are attached to the qdiscs clsact and ingress, or to a qdisc with
 // classes, which sees outgoing packets.
 func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string) {
-	qdiscs, err := dump.Retry(maxDumps, func() ([]netlink.Qdisc, error) { return h.QdiscList(i) })
+	qdiscs, err := dump.Retry(dump.Attempts, func() ([]netlink.Qdisc, error) { return h.QdiscList(i) })
 	if err != nil {
 		l.addUnread("qdiscs of "+object, err)
 	}
@@ -87,7 +84,7 @@ func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string)
 func (l *Listing) addFiltersOf(
 	h *netlink.Handle, i netlink.Link, parent uint32, hook Hook, object string,
 ) {
-	filters, err := dump.Retry(maxDumps, func() ([]netlink.Filter, error) {
+	filters, err := dump.Retry(dump.Attempts, func() ([]netlink.Filter, error) {
 		return h.FilterList(i, parent)
 	})
 	if err != nil {

@@ -146,13 +146,10 @@ func (f *Facts) readNetwork() error {
 	return errors.Join(err, addrErr, ruleErr, routeErr, f.readLookups(device))
 }
 
-// maxDumps is the maximum number of attempts to list objects while other processes change them.
-const maxDumps = 5
-
 // listObjects lists objects, and adds their name to f.Interrupted if a change interrupts each
 // attempt. The list then lacks at most objects that have changed.
 func listObjects[T any](f *Facts, objects string, read func() (T, error)) (T, error) {
-	found, err := dump.Retry(maxDumps, read)
+	found, err := dump.Retry(dump.Attempts, read)
 	switch {
 	case errors.Is(err, netlink.ErrDumpInterrupted):
 		f.Interrupted = append(f.Interrupted, objects)

@@ -45,9 +45,6 @@ func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
 // Close closes the netlink socket.
 func (n *Namespace) Close() { n.handle.Close() }
 
-// maxLinkLists is the maximum number of attempts of Interfaces while interfaces change.
-const maxLinkLists = 10
-
 // Interfaces returns the names of the interfaces by index. If interfaces change during each of
 // several attempts to list them, some may be missing.
 func (n *Namespace) Interfaces() (map[uint32]string, error) {
@@ -56,7 +53,7 @@ func (n *Namespace) Interfaces() (map[uint32]string, error) {
 
 // interfaceNames returns the names of the interfaces that list returns, by index.
 func interfaceNames(list func() ([]netlink.Link, error)) (map[uint32]string, error) {
-	links, err := dump.Retry(maxLinkLists, list)
+	links, err := dump.Retry(dump.Attempts, list)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}

@@ -87,7 +87,7 @@ func filteredPorts() ([]Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	links, err := dump.Retry(dumpAttempts, listLinks)
+	links, err := dump.Retry(dump.Attempts, listLinks)
 	if err != nil {
 		return nil, err
 	}
@@ -116,10 +116,6 @@ func readSysctl(name string) (bool, error) {
 	value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 	return string(bytes.TrimSpace(value)) != "0", err
 }
-
-// dumpAttempts is the maximum number of attempts to list the interfaces without a concurrent
-// change.
-const dumpAttempts = 10
 
 // A link is an interface that is a bridge or a port of a bridge.
 type link struct {

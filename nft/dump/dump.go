@@ -7,6 +7,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+// Attempts is an appropriate number of attempts for Retry. Because a dump takes microseconds, ten
+// interruptions mean continuous changes.
+const Attempts = 10
+
 // Retry repeats a netlink dump until no change interrupts it, at most the given number of times. It
 // returns the result of the last call: after an interrupted one, the error is
 // [netlink.ErrDumpInterrupted], and the list may lack objects that have changed.

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/dump"
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -33,7 +34,7 @@ func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 	}{
 		{"never interrupted", 0, nil, []int{1, 2}, nil, 1},
 		{"interrupted twice", 2, nil, []int{1, 2}, nil, 3},
-		{"always interrupted", 1000, nil, nil, netlink.ErrDumpInterrupted, dumpAttempts},
+		{"always interrupted", 1000, nil, nil, netlink.ErrDumpInterrupted, dump.Attempts},
 		{"interrupted, then refused", 1, unix.EPERM, nil, unix.EPERM, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

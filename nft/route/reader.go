@@ -192,18 +192,14 @@ func (c conn) forEachRoute(
 	return err
 }
 
-// dumpAttempts is the maximum number of attempts to dump a list without a concurrent change.
-// Because a dump takes microseconds, ten interruptions mean continuous changes.
-const dumpAttempts = 10
-
 // listAll returns the result of the first dump that is not interrupted. objects names the listed
 // objects in errors.
 func listAll[T any](objects string, read func() (T, error)) (T, error) {
 	var none T
-	found, err := dump.Retry(dumpAttempts, read)
+	found, err := dump.Retry(dump.Attempts, read)
 	switch {
 	case errors.Is(err, netlink.ErrDumpInterrupted):
-		return none, fmt.Errorf("list %s: %d attempts: %w", objects, dumpAttempts, err)
+		return none, fmt.Errorf("list %s: %d attempts: %w", objects, dump.Attempts, err)
 	case err != nil:
 		return none, fmt.Errorf("list %s: %w", objects, err)
 	}
