@@ -30,7 +30,7 @@ func diffTable() []parameter {
 					return errors.New("the path is empty")
 				}
 				*field(p) = text
-				return nil
+				return checkFile(text)
 			},
 		}
 	}
@@ -150,6 +150,9 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 			continue
 		}
 		found, err := parseSpec(p.names, side.text)
+		if err == nil {
+			err = found.check()
+		}
 		if err != nil {
 			faults = append(faults, params.PrefixEachLine(side.flag, err))
 		}

@@ -121,6 +121,21 @@ func (p *parameters) namesNamespace() bool {
 // isFile reports whether the source is a file or standard input.
 func (s spec) isFile() bool { return s.kind == kindSave || s.kind == kindLog || s.kind == kindNFT }
 
+// check returns the errors of the files, or of the namespace, that are known before they are opened.
+func (s spec) check() error {
+	var faults []error
+	for _, path := range s.paths {
+		switch {
+		case path == "":
+		case s.isFile():
+			faults = append(faults, checkFile(path))
+		case s.kind == kindNamespace:
+			faults = append(faults, (&parameters{netnsPath: path}).checkNamespace())
+		}
+	}
+	return errors.Join(faults...)
+}
+
 // countStdin returns the number of files that are standard input.
 func (s spec) countStdin() int {
 	n := 0

@@ -48,9 +48,9 @@ func flagName(p *parameter) string {
 func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	p := defaultParameters(params.Names{Users: s.users, Groups: s.groups})
 	var faults []error
-	sources := map[string]string{} // by field of the Redirect
+	sources := map[string]string{} // by field of the Redirect, or by flag
 	for _, setting := range in.settings(s.variable) {
-		sources[setting.parameter.field] = setting.source
+		sources[cmp.Or(setting.parameter.field, setting.parameter.flag)] = setting.source
 		texts, err := setting.parameter.expandLists(setting.texts)
 		if err != nil {
 			faults = append(faults, params.PrefixEachLine(setting.source, err))
@@ -68,6 +68,7 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 		faults = append(faults, errors.New("--netns and --pid: want one of them"))
 	}
 	faults = append(faults, in.podFaults(p)...)
+	faults = append(faults, p.namespaceFaults(sources)...)
 	faults = append(faults, in.modeFaults()...)
 	faults = append(faults, p.faults(sources)...)
 	if in.check != nil {
@@ -80,6 +81,26 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 		return nil, errors.Join(faults...)
 	}
 	return p, nil
+}
+
+// namespaceFaults returns an error if the named namespace does not exist or is not a network
+// namespace. The error names the input that takes precedence.
+func (p *parameters) namespaceFaults(sources map[string]string) []error {
+	if p.pod != (podName{}) || p.node {
+		return nil // the node agent names the namespace
+	}
+	err := p.checkNamespace()
+	if err == nil {
+		return nil
+	}
+	source := sources["network-namespace"]
+	switch {
+	case p.pid != 0:
+		source = sources["pid"]
+	case p.netnsPath != "":
+		source = sources["netns"]
+	}
+	return []error{params.PrefixEachLine(source, err)}
 }
 
 // faults returns the faults of the whole redirection as errors that name the inputs.

@@ -26,6 +26,8 @@ func newExplainCommand(s *system) *cobra.Command {
 			errs = append(errs, err)
 		} else if text != "" {
 			texts = []string{text}
+		} else if p.packet.isInvalid {
+			texts = nil
 		}
 		var wrong []error
 		packets, wrong = parsePackets(texts)
@@ -34,12 +36,15 @@ func newExplainCommand(s *system) *cobra.Command {
 			errs = append(errs, errors.New("--config requires --pod with a file"))
 		}
 		if p.podFile != "" {
+			if err := checkFile(p.podFile); err != nil {
+				errs = append(errs, workloadError(err))
+			}
 			return slices.Concat(errs, in.podConflicts(p), in.backendWithoutLive(p))
 		}
 		if p.pod != (podName{}) {
 			return slices.Concat(errs, liveWithoutPacket(p, packets), in.backendWithoutLive(p))
 		}
-		if len(packets) == 0 && len(p.packet) == 0 {
+		if len(packets) == 0 && len(p.packet.words) == 0 {
 			errs = append(errs,
 				errors.New("no packet to explain, such as "+
 					"'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))

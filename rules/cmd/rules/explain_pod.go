@@ -209,11 +209,8 @@ func (s *system) printRedirected(
 // readWorkload reads the file, or standard input if path is "-".
 func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 	file, err := s.open(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("--pod: %w; want a file, - for standard input, or NAMESPACE/NAME", err)
-	case err != nil:
-		return nil, fmt.Errorf("--pod: %w", err)
+	if err != nil {
+		return nil, workloadError(err)
 	}
 	defer func() { _ = file.Close() }()
 	workload, err := podfile.ReadWorkload(file)
@@ -221,6 +218,14 @@ func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 		return nil, fmt.Errorf("%s: %w", sourceName(path), err)
 	}
 	return workload, nil
+}
+
+// workloadError returns the error for a file of --pod that cannot be opened.
+func workloadError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--pod: %w; want a file, - for standard input, or NAMESPACE/NAME", err)
+	}
+	return fmt.Errorf("--pod: %w", err)
 }
 
 // addressesOf returns the addresses of --pod-ip, or the addresses of the pod. For a pod without

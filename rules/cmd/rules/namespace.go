@@ -25,6 +25,19 @@ func (p *parameters) inNamespace(do func(*netns.NS) error) error {
 	return do(ns)
 }
 
+// checkNamespace returns the error of opening the namespace if it is bad input. Other errors are
+// errors of the system, which the command returns.
+func (p *parameters) checkNamespace() error {
+	ns, err := p.openNamespace()
+	if err != nil {
+		if exitCode(namespaceError(err)) == exitBadInput {
+			return err
+		}
+		return nil
+	}
+	return ns.Close()
+}
+
 // openNamespace opens the namespace that the parameters name. It returns nil for the current one.
 func (p *parameters) openNamespace() (*netns.NS, error) {
 	if err := p.namespaceNotFound(); err != nil {
@@ -35,7 +48,7 @@ func (p *parameters) openNamespace() (*netns.NS, error) {
 	case p.pid != 0:
 		ns, err := netns.OpenPID(p.pid)
 		if errors.Is(err, unix.ENOENT) {
-			return nil, fmt.Errorf("--pid: there is no process %d, or it has ended", p.pid)
+			return nil, fmt.Errorf("there is no process %d, or it has ended", p.pid)
 		}
 		return ns, err
 	case path != "":

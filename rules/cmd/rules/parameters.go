@@ -61,7 +61,7 @@ func defaultParameters(n params.Names) *parameters {
 		format:       formatNFT,
 		budget:       defaultBudget(),
 		doctorBudget: defaultDoctorBudget(),
-		packet:       packetFlags{},
+		packet:       packetFlags{words: map[string]string{}},
 		runDir:       config.DefaultRunDir,
 	}
 }

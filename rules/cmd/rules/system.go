@@ -9,6 +9,8 @@ import (
 	"os/user"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -54,6 +56,22 @@ func (s *system) open(path string) (io.ReadCloser, error) {
 		return io.NopCloser(s.stdin), nil
 	}
 	return os.Open(path)
+}
+
+// checkFile returns the error of opening or reading a file of [system.open], as far as it is known
+// before the file is opened. Commands open files after their inputs are parsed; with this check,
+// all wrong values are reported together.
+func checkFile(path string) error {
+	if path == "-" {
+		return nil
+	}
+	if err := unix.Access(path, unix.R_OK); err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return &os.PathError{Op: "read", Path: path, Err: unix.EISDIR}
+	}
+	return nil
 }
 
 // readAtMost reads a text of at most limit bytes, which must be whole MiB. name is the name of the

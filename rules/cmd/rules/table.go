@@ -112,7 +112,10 @@ func otherTable() []parameter {
 				"selectors and container names; a network configuration list (.conflist), or the " +
 				"plugin's object of such a list. If a selector needs the labels of the pod's " +
 				"namespace, the file of --pod can also contain the namespace",
-			set: setText(func(p *parameters) *string { return &p.config }),
+			set: func(p *parameters, text string) error {
+				p.config = text
+				return checkFile(text)
+			},
 		},
 		{
 			flag: "cni-agent-run-dir", variables: []string{"CNI_AGENT_RUN_DIR"}, value: "PATH",
