@@ -191,7 +191,3 @@ func isEmpty(t *testing.T, dir string) bool {
 	}
 	return len(entries) == 0
 }
-
-func newContext(t *testing.T) (context.Context, context.CancelFunc) {
-	return context.WithCancel(t.Context())
-}

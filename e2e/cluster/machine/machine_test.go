@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -246,7 +247,7 @@ func TestOrphansAreReaped(t *testing.T) {
 
 func TestCommandIsKilledWhenItsContextIsDone(t *testing.T) {
 	m := start(t)
-	ctx, cancel := newContext(t)
+	ctx, cancel := context.WithCancel(t.Context())
 	cmd := m.Command(ctx, "sleep", "2000")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
