@@ -4,24 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 	"github.com/sluice-mesh/sluice/e2e/mesh/proxy"
-	"github.com/sluice-mesh/sluice/e2e/mesh/server"
 	"github.com/sluice-mesh/sluice/e2e/mesh/ztunnel"
 	agent "github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -90,7 +84,9 @@ func newNodes(t *testing.T) (nodes [2]*node) {
 			fmt.Sprintf("route add 10.%d.0.0/24 via 192.168.9.%d", other, other),
 			fmt.Sprintf("route add fd00:%d::/64 via fd00:9::%d dev uplink", other, other))
 		ipv4, ipv6 := addressesOf(other, 1) // the pod in ambient mode
-		n.serve(ztunnel.Options{Mesh: []netip.Prefix{netip.PrefixFrom(ipv4, 32), netip.PrefixFrom(ipv6, 128)}})
+		n.server = serve(t, ztunnel.Options{
+			Mesh: []netip.Prefix{netip.PrefixFrom(ipv4, 32), netip.PrefixFrom(ipv6, 128)},
+		})
 	}
 	return nodes
 }
@@ -138,27 +134,6 @@ func run(t *testing.T, ns *netns.NS, input, program string, args ...string) stri
 	return string(out)
 }
 
-// serve starts the agent's server and ztunnel.
-func (n *node) serve(o ztunnel.Options) {
-	n.t.Helper()
-	o.Socket = filepath.Join(n.t.TempDir(), "run", "ztunnel.sock")
-	n.server = agent.New(zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel)), func(int) {})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
-	go func() { done <- n.server.Serve(ctx, o.Socket) }()
-	go func() { done <- ztunnel.Run(ctx, o) }()
-	n.t.Cleanup(func() {
-		cancel()
-		for range 2 {
-			if err := <-done; err != nil {
-				n.t.Error(err)
-			}
-		}
-	})
-	n.server.Restore(nil)
-	rulestest.Eventually(n.t, "ztunnel is connected", func() bool { return len(n.server.State().Connections) > 0 })
-}
-
 // pod creates a pod with an application.
 func (n *node) pod(number int, name string) nodePod {
 	n.t.Helper()
@@ -172,18 +147,7 @@ func (n *node) pod(number int, name string) nodePod {
 		fmt.Sprintf("address add %s/128 dev eth0 nodad", p.ipv6), "link set eth0 up",
 		"route add 169.254.1.1 dev eth0 scope link", "route add default via 169.254.1.1 dev eth0",
 		"route add default via fe80::1 dev eth0")
-	for _, network := range []string{"tcp4", "tcp6"} {
-		var l net.Listener
-		if err := p.ns.Do(func() (err error) {
-			l, err = net.Listen(network, fmt.Sprintf(":%d", port))
-			return err
-		}); err != nil {
-			n.t.Fatal(err)
-		}
-		s := &http.Server{Handler: server.Handler(name, "app")}
-		go func() { _ = s.Serve(l) }()
-		n.t.Cleanup(func() { _ = s.Close() })
-	}
+	application(n.t, p.ns, name)
 	return p
 }
 
@@ -191,18 +155,7 @@ func (n *node) pod(number int, name string) nodePod {
 func (n *node) ambientPod(backend compat.Backend, number int, name string) nodePod {
 	n.t.Helper()
 	p := n.pod(number, name)
-	rs, err := rules.CompileAmbient(rules.DefaultAmbient())
-	if err == nil {
-		_, err = backend.Apply(p.ns, rs, compat.EmptySnapshot())
-	}
-	if err == nil {
-		err = n.server.Add(n.t.Context(), agent.Pod{
-			UID: "uid-" + name, Name: name, Namespace: "default", Netns: p.ns,
-		})
-	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	addToMesh(n.t, n.server, backend, p.ns, name)
 	return p
 }
 

@@ -16,10 +16,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"github.com/vishvananda/netlink"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
-	"golang.org/x/sys/unix"
 	"istio.io/istio/pkg/hbone"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -32,6 +30,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 const port = 8080
@@ -89,14 +88,22 @@ type testEnv struct {
 // newTestEnv starts everything, and returns when the ztunnel is connected.
 func newTestEnv(t *testing.T) *testEnv {
 	env := &testEnv{Pair: netnstest.NewPair(t), t: t}
-	socket := filepath.Join(t.TempDir(), "run", "ztunnel.sock")
-	env.server = agent.New(zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), func(int) {})
+	env.server = serve(t, ztunnel.Options{
+		Resolver: env.NeighborIP4.String() + ":53", Drain: time.Minute,
+	})
+	application(t, env.Pod, "pod")
+	application(t, env.Neighbor, "neighbor")
+	return env
+}
+
+// serve starts an agent's server and a ztunnel, and returns when the ztunnel is connected.
+func serve(t *testing.T, o ztunnel.Options) *agent.Server {
+	t.Helper()
+	o.Socket = filepath.Join(t.TempDir(), "run", "ztunnel.sock")
+	s := agent.New(zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), func(int) {})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
-	go func() { done <- env.server.Serve(ctx, socket) }()
-	o := ztunnel.Options{
-		Socket: socket, Resolver: env.NeighborIP4.String() + ":53", Drain: time.Minute,
-	}
+	go func() { done <- s.Serve(ctx, o.Socket) }()
 	go func() { done <- ztunnel.Run(ctx, o) }()
 	t.Cleanup(func() {
 		cancel()
@@ -106,15 +113,9 @@ func newTestEnv(t *testing.T) *testEnv {
 			}
 		}
 	})
-	env.server.Restore(nil)
-	env.application(env.Pod, "pod")
-	env.application(env.Neighbor, "neighbor")
-	for start := time.Now(); len(env.server.State().Connections) == 0; time.Sleep(time.Millisecond) {
-		if time.Since(start) > 30*time.Second {
-			t.Fatal("ztunnel has not connected to the server within 30 s")
-		}
-	}
-	return env
+	s.Restore(nil)
+	rulestest.Eventually(t, "ztunnel is connected", func() bool { return len(s.State().Connections) > 0 })
+	return s
 }
 
 // secondPod returns another pod, which is connected to the first one, and sets env.PodIP4 and
@@ -124,84 +125,46 @@ func (env *testEnv) secondPod() (ns *netns.NS, ipv4, ipv6 netip.Addr) {
 	env.t.Helper()
 	ns = netnstest.New(env.t)
 	ipv4, ipv6 = netip.MustParseAddr("10.99.0.2"), netip.MustParseAddr("fd00:99::2")
-	handle := func(ns *netns.NS) *netlink.Handle {
-		h, err := netlink.NewHandleAt(ns.Handle())
-		if err != nil {
-			env.t.Fatal(err)
-		}
-		env.t.Cleanup(h.Close)
-		return h
-	}
-	pod := handle(env.Pod)
-	attributes := netlink.NewLinkAttrs()
-	attributes.Name = "second"
-	if err := pod.LinkAdd(&netlink.Veth{
-		LinkAttrs: attributes, PeerName: "eth0", PeerNamespace: netlink.NsFd(ns.FD()),
-	}); err != nil {
-		env.t.Fatal(err)
-	}
-	for _, end := range []struct {
-		*netlink.Handle
-		name      string
-		addresses []string
-	}{
-		{pod, "second", []string{"10.99.0.1/24", "fd00:99::1/64"}},
-		{handle(ns), "eth0", []string{ipv4.String() + "/24", ipv6.String() + "/64"}},
-	} {
-		link, err := end.LinkByName(end.name)
-		if err != nil {
-			env.t.Fatal(err)
-		}
-		for _, text := range end.addresses {
-			address, err := netlink.ParseAddr(text)
-			if err == nil {
-				address.Flags = unix.IFA_F_NODAD
-				err = end.AddrAdd(link, address)
-			}
-			if err != nil {
-				env.t.Fatal(err)
-			}
-		}
-		if err := end.LinkSetUp(link); err != nil {
-			env.t.Fatal(err)
-		}
-	}
+	connect(env.t, env.Pod, "second", ns, "eth0")
+	ip(env.t, env.Pod, "address add 10.99.0.1/24 dev second",
+		"address add fd00:99::1/64 dev second nodad", "link set second up")
+	ip(env.t, ns, "address add 10.99.0.2/24 dev eth0", "address add fd00:99::2/64 dev eth0 nodad",
+		"link set eth0 up")
 	env.PodIP4, env.PodIP6 = netip.MustParseAddr("10.99.0.1"), netip.MustParseAddr("fd00:99::1")
 	return ns, ipv4, ipv6
 }
 
 // application starts the application of a pod.
-func (env *testEnv) application(ns *netns.NS, pod string) {
-	env.t.Helper()
-	for network, address := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "[::]"} {
+func application(t *testing.T, ns *netns.NS, pod string) {
+	t.Helper()
+	for _, network := range []string{"tcp4", "tcp6"} {
 		var l net.Listener
-		err := ns.Do(func() (err error) {
-			l, err = net.Listen(network, fmt.Sprintf("%s:%d", address, port))
+		if err := ns.Do(func() (err error) {
+			l, err = net.Listen(network, fmt.Sprintf(":%d", port))
 			return err
-		})
-		if err != nil {
-			env.t.Fatal(err)
+		}); err != nil {
+			t.Fatal(err)
 		}
 		s := &http.Server{Handler: server.Handler(pod, "app")}
 		go func() { _ = s.Serve(l) }()
-		env.t.Cleanup(func() { _ = s.Close() })
+		t.Cleanup(func() { _ = s.Close() })
 	}
 }
 
-// add adds a pod to ambient mode.
-func (env *testEnv) add(backend compat.Backend, ns *netns.NS, pod string) {
-	env.t.Helper()
+// addToMesh applies the rules of ambient mode in a pod, and adds the pod to the ztunnel.
+func addToMesh(t *testing.T, s *agent.Server, backend compat.Backend, ns *netns.NS, pod string) {
+	t.Helper()
 	rs, err := rules.CompileAmbient(rules.DefaultAmbient())
+	if err == nil {
+		_, err = backend.Apply(ns, rs, compat.EmptySnapshot())
+	}
+	if err == nil {
+		err = s.Add(t.Context(), agent.Pod{
+			UID: "uid-" + pod, Name: pod, Namespace: "default", Netns: ns,
+		})
+	}
 	if err != nil {
-		env.t.Fatal(err)
-	}
-	if _, err := backend.Apply(ns, rs, compat.EmptySnapshot()); err != nil {
-		env.t.Fatal(err)
-	}
-	if err := env.server.Add(env.t.Context(), agent.Pod{
-		UID: "uid-" + pod, Name: pod, Namespace: "default", Netns: ns,
-	}); err != nil {
-		env.t.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
@@ -274,9 +237,9 @@ func TestTrafficBetweenTwoMeshPods(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
 		env := newTestEnv(t)
 		env.Neighbor, env.NeighborIP4, env.NeighborIP6 = env.secondPod()
-		env.application(env.Neighbor, "neighbor")
-		env.add(backend, env.Pod, "pod")
-		env.add(backend, env.Neighbor, "neighbor")
+		application(t, env.Neighbor, "neighbor")
+		addToMesh(t, env.server, backend, env.Pod, "pod")
+		addToMesh(t, env.server, backend, env.Neighbor, "neighbor")
 		captured := path.Expected{Outbound: true, Inbound: true, Transparent: true}
 		for range 2 { // the second tunnel uses the connection of the first
 			env.get(env.Pod, "pod", anySource, env.NeighborIP4, captured)
@@ -292,7 +255,7 @@ func TestTrafficBetweenTwoMeshPods(t *testing.T) {
 // Istio's HBONE client can use this ztunnel.
 func TestIstioHBONEClient(t *testing.T) {
 	env := newTestEnv(t)
-	env.add(compat.Backends()[0], env.Pod, "pod")
+	addToMesh(t, env.server, compat.Backends()[0], env.Pod, "pod")
 	for _, to := range []netip.Addr{env.PodIP4, env.PodIP6} {
 		command := exec.Command("/proc/self/exe")
 		command.Env = append(os.Environ(), asClient+"="+netip.AddrPortFrom(to, port).String())
@@ -323,7 +286,7 @@ func TestTrafficBetweenMeshPodAndOtherHost(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
 		env := newTestEnv(t)
 		env.get(env.Neighbor, "neighbor", anySource, env.PodIP4, path.Expected{})
-		env.add(backend, env.Pod, "pod")
+		addToMesh(t, env.server, backend, env.Pod, "pod")
 		for _, to := range []netip.Addr{env.NeighborIP4, env.NeighborIP6} {
 			env.get(env.Pod, "pod", anySource, to, path.Expected{Outbound: true})
 		}
