@@ -255,8 +255,8 @@ func TestUnreadableNamespace(t *testing.T) {
 	checkNoRules(t, ns)
 }
 
-// TestADDOfTheNodeAgentWithAnInvalidConfiguration checks that the node agent's pod starts despite an
-// invalid configuration, and that the log contains an error. Other pods do not start.
+// TestADDOfTheNodeAgentWithAnInvalidConfiguration checks that the node agent's pod starts despite
+// an invalid configuration, and that the log contains an error. Other pods do not start.
 func TestADDOfTheNodeAgentWithAnInvalidConfiguration(t *testing.T) {
 	env := newTestEnv(t, "sidecar")
 	c := newCall(t, netnstest.New(t))

@@ -196,8 +196,8 @@ func TestAppArmorIsDisabledOnlyToReadProc(t *testing.T) {
 	}
 }
 
-// As in istio-cni's chart, a profile of podAnnotations replaces the default. Its key may contain the
-// name of istio-cni's container. The pod would be invalid with another profile in the field.
+// As in istio-cni's chart, a profile of podAnnotations replaces the default. Its key may contain
+// the name of istio-cni's container. The pod would be invalid with another profile in the field.
 func TestAppArmorProfileOfPodAnnotations(t *testing.T) {
 	const annotation = "container.apparmor.security.beta.kubernetes.io/"
 	for _, container := range []string{"install-cni", "sluice-node"} {

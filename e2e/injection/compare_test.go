@@ -74,8 +74,8 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	return sluiceRules
 }
 
-// checkNotes checks that the notes name exactly s.variables and, in a dual-stack pod whose IPv6 is not
-// captured, its IPv6 address.
+// checkNotes checks that the notes name exactly s.variables and, in a dual-stack pod whose IPv6 is
+// not captured, its IPv6 address.
 func checkNotes(t *testing.T, s podCase, notes []decide.Note, capturesIPv6 bool) {
 	t.Helper()
 	want := map[decide.NoteKind]string{}

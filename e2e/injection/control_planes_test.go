@@ -103,8 +103,8 @@ var controlPlanes = []controlPlane{
 	},
 }
 
-// meshWideVariables lists the variables in the mesh-wide settings that istio-init reads and istio-cni
-// does not.
+// meshWideVariables lists the variables in the mesh-wide settings that istio-init reads and
+// istio-cni does not.
 var meshWideVariables = []string{"CAPTURE_ALL_DNS", "ISTIO_EXCLUDE_INTERFACES"}
 
 // withOtherStatusPort contains the difference in a pod with another status port: the plugin also

@@ -19,7 +19,7 @@ type finding struct {
 	expected func(r rules.Redirect) bool
 }
 
-// findings contains all known findings.
+// findings contains all known findings except dryRun.
 var findings = []finding{
 	{
 		"ipv6-captured", "IPv6 is captured in a pod that is configured as IPv4-only",

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// randomPods is the number of compared pods, each with its own selectors.
+// randomPods is the number of compared pods.
 const randomPods = 20000
 
 // TestAmbientSelectorsMatchIstios checks that Sluice and istio-cni select the same pods for ambient

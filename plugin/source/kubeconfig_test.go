@@ -207,8 +207,8 @@ func TestMissingKubeconfigIsMisconfigured(t *testing.T) {
 		web).check(t, source.Misconfigured, "no kubeconfig is configured")
 }
 
-// TestNonRegularAndHugeFilesAreRefused checks that a pipe, a device, a directory and a huge file are
-// refused: reading them could block or not end.
+// TestNonRegularAndHugeFilesAreRefused checks that a pipe, a device, a directory and a huge file
+// are refused: reading them could block or not end.
 func TestNonRegularAndHugeFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
