@@ -173,7 +173,7 @@ func (e *encoder) addElementExpressions(list []expr.Any) error {
 			return err
 		}
 	}
-	attr, expressions := uint16(nftaDynsetExpressions), slices.Clone(e.buf[start:])
+	attr, expressions := uint16(expr.NFTA_DYNSET_EXPRESSIONS), slices.Clone(e.buf[start:])
 	if len(list) == 1 {
 		attr = unix.NFTA_DYNSET_EXPR
 		expressions = expressions[unix.NLA_HDRLEN:] // without the header of a list item

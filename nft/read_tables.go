@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -278,7 +279,7 @@ func decodeRaw(family rules.Family, sets decodedSets, raw []rawRule, budget *int
 // prevent their match.
 func addsLimit(dynset attributes) bool {
 	found := affectsMatch(dynset.Get(unix.NFTA_DYNSET_EXPR))
-	attributes(dynset.Get(nftaDynsetExpressions)).Each(func(_ uint16, e []byte) {
+	attributes(dynset.Get(expr.NFTA_DYNSET_EXPRESSIONS)).Each(func(_ uint16, e []byte) {
 		found = found || affectsMatch(e)
 	})
 	return found

@@ -28,8 +28,6 @@ const (
 	nftSetConcat           = 0x80
 	nftSetExpr             = 0x100
 
-	nftaDynsetExpressions = 10
-
 	nftaBitwiseOp    = 6
 	nftaBitwiseData  = 7
 	nftaBitwiseSreg2 = 8

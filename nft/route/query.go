@@ -81,12 +81,6 @@ func LookUp(ns *netns.NS, queries []Query, device func(index int) string) ([]Ans
 	return answers, nil
 }
 
-// The attributes of requests for a route that package unix does not define (linux/rtnetlink.h).
-const (
-	routeIPProto = 27
-	routeDport   = 29
-)
-
 // request returns the request for the route of the packets.
 func (q Query) request() []byte {
 	request, message := newRouteRequest(q.Destination)
@@ -95,10 +89,11 @@ func (q Query) request() []byte {
 		message.Src_len = uint8(q.Source.BitLen())
 		request.AddData(nl.NewRtAttr(unix.RTA_SRC, q.Source.AsSlice()))
 	}
-	if q.Protocol == rules.TCP || q.Protocol == rules.UDP { // the kernel refuses other protocols
-		request.AddData(nl.NewRtAttr(routeIPProto, []byte{byte(q.Protocol)}))
+	// The kernel refuses most other protocols.
+	if q.Protocol == rules.TCP || q.Protocol == rules.UDP {
+		request.AddData(nl.NewRtAttr(unix.RTA_IP_PROTO, []byte{byte(q.Protocol)}))
 		if q.Port != 0 {
-			request.AddData(nl.NewRtAttr(routeDport, []byte{byte(q.Port >> 8), byte(q.Port)}))
+			request.AddData(nl.NewRtAttr(unix.RTA_DPORT, []byte{byte(q.Port >> 8), byte(q.Port)}))
 		}
 	}
 	return request.Serialize()
