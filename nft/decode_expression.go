@@ -104,8 +104,8 @@ var expressionKinds = [...]expressionKind{
 	{name: "synproxy"},
 }
 
-// kindOfExpression returns the kind of the expressions with the name, which is empty if the name is
-// unknown.
+// kindOfExpression returns the kind of the expressions with the name. If the name is unknown, the
+// kind is empty.
 func kindOfExpression(name string) (kind *expressionKind, known bool) {
 	for i := range expressionKinds {
 		if expressionKinds[i].name == name {

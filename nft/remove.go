@@ -44,7 +44,7 @@ func RemoveUnowned(ns *netns.NS, table string) (bool, error) {
 	})
 }
 
-// removeTable calls remove with a connection to the namespace.
+// removeTable is like [withSocket], but closes the socket in the background.
 func removeTable(ns *netns.NS, remove func(*conn) (bool, error)) (removed bool, err error) {
 	err = ns.DoNamed(func() error {
 		c, err := dial()

@@ -136,8 +136,8 @@ func (t *socketTable) removeSockets() {
 	t.sockets, t.peers, t.listeners, t.ports = nil, nil, nil, nil
 }
 
-// socket returns the connected socket whose local address is the source of the tuple, or nil. UDP
-// sockets are unknown.
+// socket returns the connected socket that sends the packets of the tuple, or nil. UDP sockets are
+// unknown.
 func (t *socketTable) socket(at tuple) *socketInfo {
 	if at.protocol != rules.TCP {
 		return nil

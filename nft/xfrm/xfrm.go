@@ -47,9 +47,9 @@ var maxObjects = 10_000
 // Drops returns the policies that drop packets of sockets, in the kernel's order: policies that
 // block packets, and policies that require an encapsulation for which no state exists or, of
 // incoming packets, that packets without IPsec do not have. It omits policies for a mark or a
-// virtual interface, policies to which another policy with a lower priority number applies first,
-// and policies for loopback addresses. A kernel without IPsec has none. More than 10,000 policies
-// or states are an error.
+// virtual interface, policies for loopback addresses, and policies for packets to which another
+// policy with a lower priority number applies. A kernel without IPsec has none. More than 10,000
+// policies or states are an error.
 func Drops(ns *netns.NS) (drops []Drop, err error) {
 	err = ns.Do(func() error {
 		drops, err = readDrops()
