@@ -120,6 +120,7 @@ const flowTimeout = 30 * time.Second
 const maxFlows = 1 << 17
 
 // record records the packet, and reports whether an earlier packet belongs to the same connection.
+// Except in TCP, a packet after flowTimeout counts as a new connection.
 func (f *flows) record(p trace.Packet) (isRepeated bool) {
 	if *f == nil {
 		*f = flows{}
@@ -133,9 +134,9 @@ func (f *flows) record(p trace.Packet) (isRepeated bool) {
 	original := flow{h.Protocol, h.Source, h.Destination, h.Sequence}
 	reply := flow{h.Protocol, h.Destination, h.Source, h.Sequence}
 	for _, k := range []flow{original, reply} {
-		if _, found := (*f)[k]; found {
+		if last, found := (*f)[k]; found {
 			(*f)[k] = p.Time
-			return true
+			return k.protocol == rules.TCP || p.Time.Sub(last) <= flowTimeout
 		}
 	}
 	(*f)[original] = p.Time
