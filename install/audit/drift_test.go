@@ -327,6 +327,32 @@ func TestForeignRulesThatLetTrafficBypassAreReported(t *testing.T) {
 	})
 }
 
+// TestRulesThatAreRemovedDuringADecisionAreDrift checks that rules that are removed after the
+// comparison, while the effect of foreign rules is determined, are restored, and that the bypass
+// which their removal causes is not attributed to foreign rules.
+func TestRulesThatAreRemovedDuringADecisionAreDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
+		removed := false
+		env.change(s, func() {
+			s.duringForeign = func() {
+				s.foreign.Bypasses = nil
+				if !removed {
+					removed, s.rules = true, rules.Ruleset{}
+					s.foreign.Bypasses = []foreign.Bypass{{}}
+				}
+			}
+		})
+		advance(time.Second)
+		reported := env.takeEvents()
+		if !removed || env.states() != "1 redirected" || s.applied != 1 || reported != "RedirectRepaired" {
+			t.Errorf("removed: %t, %s, applied %d times, events %q; want true, 1 redirected, once, RedirectRepaired",
+				removed, env.states(), s.applied, reported)
+		}
+	})
+}
+
 // TestIPv6AddressAfterADDIsReported covers a pod that receives an IPv6 address, for example from a
 // router, after its rules were made for IPv4 only.
 func TestIPv6AddressAfterADDIsReported(t *testing.T) {

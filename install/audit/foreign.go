@@ -81,6 +81,12 @@ func (r *auditRun) inspect(
 		r.inspectAddresses(ctx, ns, situation)
 	case foreign.Bypassed:
 		r.state, r.undecidedSince = Drifted, time.Time{}
+		if equal && r.haveRulesChanged(ns, rs) {
+			// Without Sluice's rules, traffic bypasses the proxy whatever the foreign rules are.
+			r.lastEqual, r.foreignEffect, r.effect = lastEqual{}, foreignEffect{}, foreign.None
+			r.nextAuditAt = r.now
+			return
+		}
 		r.recordEvent(reasonBypassed, situation+", but "+subject+" let traffic bypass the proxy: "+
 			strings.Join(found.Messages(), "; "))
 	case foreign.Unknown:
@@ -104,6 +110,15 @@ func (r *auditRun) inspect(
 		r.recordEvent(reasonUnknown, situation+", but whether "+subject+
 			" let traffic bypass the proxy cannot be decided: "+strings.Join(found.Messages(), "; "))
 	}
+}
+
+// haveRulesChanged reports whether Sluice's rules differ from the ruleset now. They were equal when
+// the audit compared them, but a decision about foreign rules reads all rules again, later.
+func (r *auditRun) haveRulesChanged(ns Namespace, rs rules.Ruleset) bool {
+	r.lockRules()
+	defer r.unlockRules()
+	found, err := ns.Check(r.desired.backend, rs, r.lastEqual.found.Snapshot)
+	return err == nil && len(found.Differences) > 0
 }
 
 // inspectAddresses determines whether the rules apply to the addresses that the network namespace
