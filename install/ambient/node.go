@@ -127,6 +127,9 @@ type Node struct {
 	// searched for rules of an earlier agent. These pods existed when the agent started, or left
 	// ambient mode before their network namespaces were found.
 	unsearched map[cluster.Name]string
+	// left contains the UIDs of pods from which the node has removed the rules, until the cache has
+	// reported that they no longer have the annotation "enabled".
+	left map[cluster.Name]string
 }
 
 // New returns a node that does nothing until [Node.Run].
@@ -140,7 +143,7 @@ func New(o Options) *Node {
 	o.ZtunnelTime = cmp.Or(o.ZtunnelTime, 10*time.Second)
 	return &Node{
 		Options: o, restored: make(chan struct{}), pods: map[string]*pod{},
-		unsearched: map[cluster.Name]string{},
+		unsearched: map[cluster.Name]string{}, left: map[cluster.Name]string{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Name](minRetry, maxRetry)),
 	}

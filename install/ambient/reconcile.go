@@ -39,6 +39,7 @@ func (n *Node) reconcile(
 	item, exists := n.Pods.Item(name.Namespace, name.Name)
 	if !exists {
 		n.markSearched(name)
+		n.clearLeft(name)
 	}
 	// If no pod with the name exists, item.UID is empty: all known pods with the name leave.
 	retryAfter, err = n.leaveDeleted(ctx, name, item.UID)
@@ -46,6 +47,10 @@ func (n *Node) reconcile(
 		return retryAfter, err
 	}
 	desired, err := n.desiredPod(ctx, item.Ref)
+	if desired.object != nil &&
+		desired.object.Metadata.Annotations[annotationName] != annotationEnabled {
+		n.clearLeft(name)
+	}
 	ended := item.PodStatus.HasEnded()
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
@@ -167,7 +172,8 @@ func (n *Node) enrollRunning(
 		return 0, nil
 	}
 	wasEnrolled := p.enrolled
-	rulesExpected := p.backend == "" && !p.isNSReplaced &&
+	// If the pod has just left ambient mode, it still has the annotation, and no rules.
+	rulesExpected := p.backend == "" && !p.isNSReplaced && !n.hasLeft(p.ref) &&
 		desired.object.Metadata.Annotations[annotationName] == annotationEnabled
 	_, err = n.enroll(ctx, p, desired, addresses, false, rulesExpected)
 	if !wasEnrolled {
@@ -255,6 +261,9 @@ func (n *Node) leaveUnwanted(
 	if err := n.leave(ctx, p, ended); err != nil {
 		return 0, n.recordLeaveError(p, err)
 	}
+	if annotated {
+		n.markLeft(p.ref)
+	}
 	p.shouldAnnotate, p.annotation = true, ""
 	if err := n.annotate(ctx, p, item, object); err != nil {
 		// leave has removed the pod from n.pods; it is added again, so that the next reconciliation
@@ -263,6 +272,30 @@ func (n *Node) leaveUnwanted(
 		return 0, err
 	}
 	return 0, nil
+}
+
+// markLeft records that the node has removed the rules of a pod, because the pod has left ambient
+// mode.
+func (n *Node) markLeft(ref source.Ref) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.left[nameOf(ref)] = ref.UID
+}
+
+// hasLeft reports whether the node has removed the rules of a pod and the pod may still have the
+// annotation "enabled". Missing rules are then no difference.
+func (n *Node) hasLeft(ref source.Ref) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	uid, ok := n.left[nameOf(ref)]
+	return ok && uid == ref.UID
+}
+
+// clearLeft records that a pod no longer has the annotation "enabled", or was deleted.
+func (n *Node) clearLeft(name cluster.Name) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.left, name)
 }
 
 // recordLeaveError records and logs why a pod cannot leave ambient mode now, and returns err.

@@ -610,6 +610,28 @@ func TestFailedAnnotationIsRetried(t *testing.T) {
 	rulestest.Eventually(t, "the annotation is set", func() bool { return env.annotation("web") == "enabled" })
 }
 
+// TestReturnBeforeTheAnnotationIsRemoved covers a pod that returns to ambient mode while it still
+// has the annotation. The rules that the node itself has removed are not reported as removed.
+func TestReturnBeforeTheAnnotationIsRemoved(t *testing.T) {
+	env, ns, _ := startEnrolled(t, nil)
+	env.mu.Lock()
+	env.patchErr = errors.New("the API server is unavailable")
+	env.mu.Unlock()
+	env.put("web", labeled(modeLabel, "none"))
+	rulestest.Eventually(t, "the pod has left ambient mode, and keeps the annotation", func() bool {
+		return hasNoRules(t, ns) && env.patched() != ""
+	})
+	env.put("web", labeled(modeLabel, "ambient"))
+	rulestest.Eventually(t, "the pod is enrolled again", func() bool {
+		return env.hasRules(ns) && env.Count()[ambient.Enrolled] == 1
+	})
+	r := env.rulesOf("uid-web")
+	defer r.Release()
+	if repaired := r.TakeRepaired(); repaired != nil {
+		t.Errorf("rules that the node has removed are reported as removed: %+v", repaired)
+	}
+}
+
 // TestUninstall checks that Uninstall removes all pods from ambient mode: without an agent, nobody
 // would send them to a ztunnel that is restarted.
 func TestUninstall(t *testing.T) {
