@@ -56,9 +56,6 @@ func (z *Ztunnel) Stop() {
 	<-z.done
 }
 
-// Done returns a channel that is closed when the connection has ended.
-func (z *Ztunnel) Done() <-chan struct{} { return z.done }
-
 func (z *Ztunnel) run() {
 	defer close(z.done)
 	for {
