@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,6 +46,8 @@ type options struct {
 	releaseSignals func()
 	// asJSON is set if errors are printed as JSON.
 	asJSON bool
+	// flagFaults contains the errors of wrong values of flags of kubectl sluice itself.
+	flagFaults []error
 	// started is set when a command runs. Earlier errors are errors of the command line.
 	started bool
 }
@@ -64,7 +67,10 @@ func newCommand(
 		Short: "inspect the traffic redirection of mesh pods", Long: longHelp, Example: examples,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"},
 		SilenceUsage: true, SilenceErrors: true,
-		PersistentPreRun: func(*cobra.Command, []string) { o.started = true },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			o.started = true
+			return errors.Join(o.flagFaults...)
+		},
 	}
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
@@ -76,6 +82,7 @@ func newCommand(
 	flags.StringVar(&o.agentSelector, "agent-selector", "k8s-app=sluice-node",
 		"label selector of the node agents' pods")
 	flags.StringVarP(&o.selector, "selector", "l", "", "label selector of the pods, instead of POD")
+	o.check(flags)
 	for _, v := range []struct{ name, short string }{
 		{"trace", "print connections of pods as they happen, with the deciding rule"},
 		{"explain", "follow a packet through the rules of pods"},

@@ -19,9 +19,11 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientexec "k8s.io/client-go/util/exec"
+
+	"github.com/sluice-mesh/sluice/plugin/signals"
 )
 
 // version is set by the linker.
@@ -34,7 +36,7 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), signals.End()...)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	code := run(ctx, stop, streams, os.Args[1:])
 	stop()
@@ -99,6 +101,33 @@ func (w *errorWriter) firstError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
+}
+
+// A checkedValue is the value of a flag. It collects an error of a wrong value, so that all wrong
+// values are reported together.
+type checkedValue struct {
+	pflag.Value
+	flag   string
+	want   string // the allowed values
+	faults *[]error
+}
+
+// Set implements [pflag.Value].
+func (v checkedValue) Set(text string) error {
+	if v.Value.Set(text) != nil {
+		*v.faults = append(*v.faults, badInput("--%s: %q is not %s", v.flag, text, v.want))
+	}
+	return nil
+}
+
+// check makes the flags, other than texts, collect the errors of wrong values in o.flagFaults.
+func (o *options) check(flags *pflag.FlagSet) {
+	want := map[string]string{"bool": "true or false", "duration": "a duration, such as 5s"}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if want := want[f.Value.Type()]; want != "" {
+			f.Value = checkedValue{f.Value, f.Name, want, &o.flagFaults}
+		}
+	})
 }
 
 // commandLineError returns an error of cobra for an invalid command line, on one line.

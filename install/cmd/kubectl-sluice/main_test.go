@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/mattn/go-shellwords"
+	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -257,6 +260,15 @@ func (f *fakeCluster) sluice(
 	ctx context.Context, t *testing.T, in io.Reader, args ...string,
 ) (code int, stdout, stderr string) {
 	t.Helper()
+	f.connect(t)
+	var out, errOut bytes.Buffer
+	code = run(ctx, func() {}, genericiooptions.IOStreams{In: in, Out: &out, ErrOut: &errOut}, args)
+	return code, out.String(), errOut.String()
+}
+
+// connect serves the cluster to plugins that start in the environment of the test.
+func (f *fakeCluster) connect(t *testing.T) {
+	t.Helper()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	kubeconfig := filepath.Join(t.TempDir(), "config")
@@ -266,12 +278,12 @@ func (f *fakeCluster) sluice(
 		t.Fatal(err)
 	}
 	t.Setenv("KUBECONFIG", kubeconfig)
-	var out, errOut bytes.Buffer
-	code = run(ctx, func() {}, genericiooptions.IOStreams{In: in, Out: &out, ErrOut: &errOut}, args)
-	return code, out.String(), errOut.String()
 }
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == commandName {
+		main()
+	}
 	klog.SetOutput(io.Discard) // the streaming library logs each connection that ends
 	klog.LogToStderr(false)
 	os.Exit(m.Run())
@@ -496,6 +508,33 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 				"kubectl sluice: --interval: 0s is less than 1s\n",
 		},
 		{
+			"several wrong values of status",
+			[]string{
+				"status", "--watch=zz", "--interval", "5", "--insecure-skip-tls-verify=no", "-o", "yaml",
+			},
+			exitBadInput, nil,
+			"kubectl sluice: --watch: \"zz\" is not true or false\n" +
+				"kubectl sluice: --interval: \"5\" is not a duration, such as 5s\n" +
+				"kubectl sluice: --insecure-skip-tls-verify: \"no\" is not true or false\n" +
+				"kubectl sluice: --output: \"yaml\" is not text or json\n",
+		},
+		{
+			"several wrong values of a command for pods",
+			[]string{
+				"diff", "--kubeconfig", file + ".not", "--disable-compression=no", "shop//web", "--nft", file + ".not",
+			},
+			exitBadInput, nil,
+			"kubectl sluice: --disable-compression: \"no\" is not true or false\n" +
+				"kubectl sluice: --nft: open " + file + ".not: no such file or directory\n" +
+				"kubectl sluice: \"shop//web\" is not NAMESPACE/NAME, NAME, KIND/NAME or NAMESPACE/KIND/NAME\n" +
+				"kubectl sluice: kubeconfig: stat " + file + ".not: no such file or directory\n",
+		},
+		{
+			"wrong value of a flag of help",
+			[]string{"help", "trace", "--disable-compression=no"},
+			exitBadInput, nil, `--disable-compression: "no" is not true or false`,
+		},
+		{
 			"missing kubeconfig",
 			[]string{"check", "--kubeconfig", file + ".not", "web"},
 			exitBadInput, nil, "kubeconfig: stat " + file + ".not: no such file or directory",
@@ -582,6 +621,32 @@ func TestTraceEndsWithTheSignal(t *testing.T) {
 	}
 	if want := "sluice-node-a: rules trace --pod shop/web-1 --until-eof --port 80"; !slices.Contains(f.ran, want) {
 		t.Errorf("ran %q, want %q", f.ran, want)
+	}
+}
+
+// commandName is the name with which a process of the test runs the plugin. See TestMain.
+const commandName = "kubectl-sluice"
+
+// TestHangUpEndsLikeOtherSignals checks that the plugin ends in order when its terminal hangs up.
+func TestHangUpEndsLikeOtherSignals(t *testing.T) {
+	// If the test was started with nohup, the plugin would inherit that SIGHUP is ignored.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, unix.SIGHUP)
+	defer signal.Stop(handled)
+	for _, number := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		f := newFakeCluster()
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "status", "--watch")
+		cmd.Args[0] = commandName
+		f.command = func(string, []string, io.Reader, io.Writer, io.Writer) int {
+			if err := cmd.Process.Signal(number); err != nil {
+				t.Error(err)
+			}
+			return 0
+		}
+		f.connect(t)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: the plugin ended with %v, want success; output %s", number, err, out)
+		}
 	}
 }
 

@@ -77,9 +77,11 @@ Without POD, the exit code is 0 if all nodes are ready and 1 if not. It is 0 if 
 			return nil
 		},
 		ValidArgsFunction: o.completePod,
+		// RunE reports the wrong values of flags together with other faults.
+		PersistentPreRun: func(*cobra.Command, []string) { o.started = true },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ofPods := len(args) == 1 || o.selector != ""
-			var faults []error
+			faults := o.flagFaults
 			if output != "text" && output != "json" {
 				faults = append(faults, badInput("--output: %q is not text or json", output))
 			}
@@ -108,6 +110,7 @@ Without POD, the exit code is 0 if all nodes are ready and 1 if not. It is 0 if 
 	cmd.Flags().DurationVar(&interval, "interval", 5*time.Second,
 		"time between two repetitions of --watch, at least 1s")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	o.check(cmd.Flags())
 	return cmd
 }
 

@@ -76,6 +76,18 @@ func parseTarget(text, namespace string) (target, error) {
 	return t, nil
 }
 
+// checkTarget returns an error if the text, or the label selector instead of it, is invalid.
+func (o *options) checkTarget(text string) error {
+	if o.selector == "" {
+		_, err := parseTarget(text, "")
+		return err
+	}
+	if _, err := labels.Parse(o.selector); err != nil {
+		return badInput("--selector: %q is not a label selector: %w", o.selector, err)
+	}
+	return nil
+}
+
 // pods returns the running pods that the user names.
 func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Pod, error) {
 	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
@@ -83,9 +95,6 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 		return nil, badInput("kubeconfig: %w", err)
 	}
 	if o.selector != "" {
-		if _, err := labels.Parse(o.selector); err != nil {
-			return nil, badInput("--selector: %q is not a label selector: %w", o.selector, err)
-		}
 		return c.selectPods(ctx, namespace, o.selector,
 			fmt.Sprintf("label selector %s in namespace %s", o.selector, namespace))
 	}

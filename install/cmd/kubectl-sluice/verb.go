@@ -24,12 +24,10 @@ func (o *options) runVerb(ctx context.Context, verb, target string, args []strin
 		slices.Contains(args, "--help-all") {
 		return o.remoteHelp(ctx, verb, args)
 	}
-	args, input, err := o.readInput(args)
-	if err != nil {
-		return err
-	}
-	c, err := o.connect()
-	if err != nil {
+	args, input, inputErr := o.readInput(args)
+	c, configErr := o.connect()
+	faults := append(o.flagFaults, inputErr, o.checkTarget(target), configErr)
+	if err := errors.Join(faults...); err != nil {
 		return err
 	}
 	pods, err := o.pods(ctx, c, target)

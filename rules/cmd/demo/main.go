@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/plugin/signals"
 )
 
 // Exit codes.
@@ -32,15 +33,15 @@ func main() { os.Exit(run()) }
 
 // run runs the demonstration until its end or a signal.
 func run() int {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, signals.End()...)
 	p := newPrinter(os.Stdout)
 	done := make(chan int, 1)
 	go func() { done <- demonstrate(p) }()
 	select {
 	case code := <-done:
 		return code
-	case s := <-signals:
+	case s := <-received:
 		fmt.Fprintf(os.Stderr,
 			"\ndemo: %s: nothing is left: the namespaces disappear with this process\n", s)
 		return exitSignal + int(s.(unix.Signal))

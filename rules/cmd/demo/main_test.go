@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,6 +151,10 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	h := newHost(t)
 	before := h.resources(t)
+	// If the test was started with nohup, the demo would inherit that SIGHUP is ignored.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, unix.SIGHUP)
+	defer signal.Stop(handled)
 	for _, tc := range []struct {
 		after  string // the demo is interrupted when it prints a line that begins with this text
 		signal syscall.Signal
@@ -157,6 +162,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 		{"", unix.SIGINT},
 		{"1. ", unix.SIGINT},
 		{"2. ", unix.SIGTERM},
+		{"2. ", unix.SIGHUP},
 		{"3. ", unix.SIGINT},
 		{"4. ", unix.SIGINT},
 		{"ok app (uid 1000)   → tcp 192.0.2.7:80", unix.SIGTERM}, // under load

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/livetrace"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/plugin/signals"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -133,7 +134,7 @@ func (t *liveTracer) closeSource() {
 // the end of standard input. Later signals have their default effect, so that a second Ctrl-C ends
 // a process that cannot print its summary.
 func (s *system) traceContext(p *parameters) (context.Context, context.CancelFunc) {
-	ctx, stopSignals := signal.NotifyContext(context.Background(), endSignals()...)
+	ctx, stopSignals := signal.NotifyContext(context.Background(), signals.End()...)
 	cancelTimeout := func() {}
 	if p.trace.duration > 0 {
 		ctx, cancelTimeout = context.WithTimeout(ctx, p.trace.duration)
@@ -151,16 +152,6 @@ func (s *system) traceContext(p *parameters) (context.Context, context.CancelFun
 		cancelTimeout()
 		stopSignals()
 	}
-}
-
-// endSignals returns the signals that end a command like Ctrl-C. The hang-up of the terminal is one
-// of them, unless the command was started with nohup.
-func endSignals() []os.Signal {
-	signals := []os.Signal{unix.SIGINT, unix.SIGTERM}
-	if !signal.Ignored(unix.SIGHUP) {
-		signals = append(signals, unix.SIGHUP)
-	}
-	return signals
 }
 
 // trace prints packets and answers until the context is done, --count packets have been printed, or

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-mesh/sluice/plugin/signals"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -36,7 +37,7 @@ func (s *system) showLive(p *parameters) error {
 	if p.watch == 0 {
 		return v.print(time.Time{})
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
+	ctx, stop := signal.NotifyContext(context.Background(), signals.End()...)
 	defer stop()
 	ticker := time.NewTicker(p.watch)
 	defer ticker.Stop()
