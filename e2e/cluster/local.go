@@ -130,8 +130,8 @@ func (o Options) machineSpec(software *build.Software) machine.Spec {
 	return spec
 }
 
-// administratorKubeconfig returns a kubeconfig of a new administrator for the API server at an
-// address.
+// administratorKubeconfig returns a kubeconfig of the administrator, with a new certificate, for
+// the API server at an address.
 func (a *authority) administratorKubeconfig(address string) ([]byte, error) {
 	client, err := a.issueClient("kubernetes-admin", "system:masters")
 	if err != nil {

@@ -47,9 +47,9 @@ type Node interface {
 
 	// StopService stops a service, and returns when the service has ended. The service is not
 	// restarted until StartService. On a local node, it is stopped with SIGKILL: an API server that
-	// stops in an orderly way removes the endpoint of the Service kubernetes, which kube-proxy adds
-	// again up to a minute after the API server has started. Containers survive the stop of
-	// containerd and kubelet. Stopping a stopped service is not an error.
+	// stops in an orderly way removes the endpoint of the Service kubernetes, and kube-proxy may
+	// not know the new one until a minute after the API server has started. Containers survive the
+	// stop of containerd and kubelet. Stopping a stopped service is not an error.
 	StopService(ctx context.Context, service string) error
 
 	// StartService starts a stopped service, and returns before it is ready. Starting a running

@@ -56,7 +56,7 @@ func (c AmbientHostConfiguration) String() string {
 		strings.ReplaceAll(strings.TrimSuffix(c.changes(), "\n"), "\n", ", "))
 }
 
-// environment returns the configuration as environment variables of the program istio-ambient.
+// environment returns the settings that the program istio-ambient reads from environment variables.
 func (c AmbientHostConfiguration) environment() []string {
 	return []string{
 		fmt.Sprintf("AMBIENT_IPV6=%t", c.IPv6), "HOST_PROBE_SNAT_IP=" + c.IPv4Source.String(),

@@ -15,7 +15,7 @@ const (
 	ValidationContainer = "istio-validation"
 )
 
-// Istio's annotations for redirection.
+// Istio's annotations for injection and redirection.
 const (
 	StatusAnnotation     = "sidecar.istio.io/status"
 	InjectKey            = "sidecar.istio.io/inject" // also a label

@@ -36,8 +36,7 @@ type verdict struct {
 	Worst *Entry
 }
 
-// verdicts returns the verdicts on the goals of a row, except goals whose entry, or an entry to
-// compare it with, is missing in the row.
+// verdicts returns the verdicts on the goals of a row, except goals that cannot be judged.
 func (r *Row) verdicts() []verdict {
 	var verdicts []verdict
 	for _, g := range r.Goals {
@@ -48,8 +47,8 @@ func (r *Row) verdicts() []verdict {
 	return verdicts
 }
 
-// judge returns the verdict on the goal. It returns false if the row lacks g.Entry, or an entry to
-// compare it with.
+// judge returns the verdict on the goal. It returns false if the row lacks g.Entry, or all entries
+// to compare it with.
 func (g Goal) judge(r *Row) (verdict, bool) {
 	entry := r.Entry(g.Entry)
 	if entry == nil {

@@ -88,8 +88,8 @@ func (q Quantity) cell(e Entry) string {
 		q.format(s.ThirdQuartile))
 }
 
-// ratio returns the formatted ratio of an entry to the row's first entry of Sluice, or an empty
-// string.
+// ratio returns the formatted ratio of an entry to the row's first entry of Sluice. It is empty if
+// one of them has no value or the value 0.
 func (q Quantity) ratio(e Entry, r *Row) string {
 	i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Kind == Sluice })
 	if i < 0 || r.Entries[i].Values[q].Median == 0 || e.Values[q].Median == 0 {

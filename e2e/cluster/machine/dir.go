@@ -55,8 +55,8 @@ func (d *Dir) Root() string { return filepath.Join(d.path, rootDir) }
 // Remove removes the directory of a machine that will not be started.
 func (d *Dir) Remove() error { return errors.Join(d.lock.Close(), os.RemoveAll(d.path)) }
 
-// RemoveAbandoned removes the directories and cgroups of machines in parent whose monitor was
-// killed.
+// RemoveAbandoned removes the directories and cgroups of machines in parent whose directory no
+// process has locked, for example because their monitor was killed.
 func RemoveAbandoned(parent string) error {
 	locks, err := filepath.Glob(filepath.Join(parent, namePrefix+"*", lockFile))
 	if err != nil {

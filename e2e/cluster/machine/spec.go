@@ -45,7 +45,8 @@ const (
 	// LogDir contains a file name.log for each service, monitor.log and init.log.
 	LogDir  = "log"
 	rootDir = "root"
-	// lockFile is locked while the monitor or init runs; both have it as descriptor lockFD.
+	// lockFile is locked from NewDir until the monitor and init have ended; both have it as
+	// descriptor lockFD.
 	lockFile = "lock"
 	lockFD   = 3
 )

@@ -1,6 +1,6 @@
-// Command kubernetes contains the control plane, the node's agents and etcd in one program. The
-// name by which it is called, or its first argument, selects one of them. The program takes a third
-// of the space of eight separate programs, and is linked once.
+// Command kubernetes contains the control plane with etcd, the node's agents, kubeadm and kubectl
+// in one program. The name by which it is called, or its first argument, selects one of them. The
+// program takes a third of the space of eight separate programs, and is linked once.
 package main
 
 import (
