@@ -60,7 +60,7 @@ func missing(features []nft.Support) []string {
 	return names
 }
 
-// fullRuleset returns a ruleset that uses all features.
+// fullRuleset returns a ruleset with all features that the rules of a pod can need.
 func fullRuleset() rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.Mode = rules.ModeTProxy
