@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,16 +75,16 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 						describe(r))
 				}
 			}
-			if n := len(stop()); n == 0 {
-				t.Error("no calls during the validation, want some")
+			if stop() == 0 {
+				t.Error("no answered calls during the validation, want some")
 			}
 		})
 	}
 }
 
 // callAll continuously makes inbound and outbound calls, which the proxy must answer. stop ends the
-// calls, and returns the answers.
-func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
+// calls, and returns the number of answers.
+func callAll(t *testing.T, network *testbed.Network) (stop func() int64) {
 	calls := []testbed.Call{
 		{From: testbed.FromNeighbor, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
 		{From: testbed.FromNeighbor, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP6, 8080)},
@@ -92,9 +93,8 @@ func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 			To: netip.MustParseAddrPort("198.51.100.1:80"),
 		},
 	}
-	var mu sync.Mutex
 	var wg sync.WaitGroup
-	var answers []string
+	var answers atomic.Int64
 	ended := make(chan struct{})
 	for _, call := range calls {
 		call.Timeout = 10 * time.Second // enough for a busy host
@@ -111,16 +111,14 @@ func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 					t.Errorf("%s: %s, error %v; want an answer from the proxy", call, a, err)
 					return
 				}
-				mu.Lock()
-				answers = append(answers, a.String())
-				mu.Unlock()
+				answers.Add(1)
 			}
 		})
 	}
-	return func() []string {
+	return func() int64 {
 		close(ended)
 		wg.Wait()
-		return answers
+		return answers.Load()
 	}
 }
 

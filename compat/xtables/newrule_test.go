@@ -257,7 +257,7 @@ func TestOpenCreatesTheTable(t *testing.T) {
 	}
 }
 
-// addReturn adds a rule to the table and writes the table.
+// addReturn appends a rule to OUTPUT, and writes the table.
 func addReturn(t *testing.T, ns *netns.NS, table *Table) {
 	t.Helper()
 	c := table.Chain("OUTPUT")
