@@ -225,7 +225,7 @@ const pollInterval = 50 * time.Millisecond
 func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, wait bool) error {
 	start := time.Now()
 	if wait {
-		defer n.reportWait(ctx, p)()
+		defer n.reportLongWait(ctx, p)()
 	}
 	for {
 		err := n.Ztunnel.Add(ctx, p)

@@ -55,8 +55,8 @@ type Options struct {
 	// ReportWait is the time after which an ADD that waits for ztunnel is reported in an event; 2 s
 	// if it is 0.
 	ReportWait time.Duration
-	// ModeTime is the time limit for reading the namespaces of the node's pods when the agent
-	// starts; 5 s if it is 0. Until then no pod is enrolled, and no ztunnel is served.
+	// ModeTime is the time limit for reading the Kubernetes namespaces of the node's pods when the
+	// agent starts; 5 s if it is 0. Meanwhile no pod is enrolled, and no ztunnel is served.
 	ModeTime time.Duration
 	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
@@ -64,8 +64,8 @@ type Options struct {
 	// report its result; 10 s if it is 0.
 	ReconcileTime time.Duration
 	// SandboxTime is the time after which the missing network namespace of a running pod is
-	// reported, and a namespace without the pod's addresses is accepted; 1 min if it is 0. After a
-	// reboot, the runtime creates all sandboxes again.
+	// reported, and a network namespace without the pod's addresses is accepted; 1 min if it is 0.
+	// After a reboot, the runtime creates all sandboxes again.
 	SandboxTime time.Duration
 	// ZtunnelTime is the time after which a running pod that waits for a ztunnel to connect is
 	// reported; 10 s if it is 0. After a restart of the agent, ztunnel connects again.
@@ -169,9 +169,9 @@ func (n *Node) Changed(namespace, name string) {
 	}
 }
 
-// Run reconciles the pods of the node until ctx is done. Enrolled pods then stay enrolled. If Run
-// has listed the pods of the node, Add still enrolls pods afterwards, but only the next agent sets
-// their annotation.
+// Run reconciles the pods of the node until ctx is done. Enrolled pods then stay enrolled. If the
+// pods of the node were listed, Add still enrolls pods after Run has returned, but only the next
+// agent sets their annotation.
 func (n *Node) Run(ctx context.Context) {
 	defer n.queue.ShutDown()
 	if !n.restore(ctx) {

@@ -48,9 +48,10 @@ type pod struct {
 
 	// rulesLock is held while the rules in ns are read or written. It is a semaphore for the same
 	// reason as lock: an audit holds it even while it waits for the reads of other pods. Each
-	// network namespace has its own rulesLock, so that setNS does not wait. To change ambient,
-	// backend or repaired, lock and rulesLock are required; setNS needs only lock. To read them,
-	// lock suffices, or rulesLock while isCurrent returns true.
+	// network namespace has its own rulesLock, so that setNS does not wait. Changing ambient,
+	// backend or repaired requires both lock and rulesLock, but setNS needs only lock, and
+	// TakeRepaired of [Node.Rules] only rulesLock. Reading them requires lock, or rulesLock while
+	// isCurrent returns true.
 	rulesLock *semaphore.Weighted
 	// mu protects ns and rulesLock, which are changed only while lock is held.
 	mu sync.Mutex
@@ -69,8 +70,7 @@ type pod struct {
 	ambient rules.Ambient
 	// backend contains the installed rules; empty if none are known to be installed.
 	backend compat.BackendName
-	// repaired contains the repaired differences until TakeRepaired of [Node.Rules] returns them;
-	// nil for none. TakeRepaired sets it to nil while the caller holds only rulesLock.
+	// repaired contains the repaired differences until TakeRepaired returns them; nil for none.
 	repaired *compat.Comparison
 
 	addresses []netip.Addr // in the node's rules
@@ -82,17 +82,17 @@ type pod struct {
 
 	// annotation is the desired value of the annotation; empty if the pod should not have it.
 	annotation string
-	// shouldAnnotate is set if the annotation should be changed to this value.
+	// shouldAnnotate is set if a different annotation of the pod should be changed to annotation.
 	shouldAnnotate bool
 	// patchedVersion is the resourceVersion before the last patch. While the object still has this
 	// version, the event of the patch has not arrived.
 	patchedVersion string
 	reportedKind   string // kind of the last reported error; empty after a success
-	// isEventUnsent is set if the event about this error could not be sent.
+	// isEventUnsent is set if the event about the last reported error could not be sent.
 	isEventUnsent bool
 }
 
-// pod returns the pod with the UID. If there is none, it creates the pod if create is set, and
+// pod returns the pod with the UID of ref. If there is none, pod creates it if create is set, and
 // otherwise returns nil.
 func (n *Node) pod(ref source.Ref, create bool) *pod {
 	n.mu.Lock()
@@ -107,8 +107,8 @@ func (n *Node) pod(ref source.Ref, create bool) *pod {
 	return p
 }
 
-// lockForADD returns the pod with the UID, which it creates if there is none, and acquires its
-// lock.
+// lockForADD returns the pod with the UID of ref after acquiring its lock. If there is none,
+// lockForADD creates it.
 func (n *Node) lockForADD(ctx context.Context, ref source.Ref) (*pod, error) {
 	item, _ := n.Pods.Item(ref.Namespace, ref.Name)
 	for {
@@ -142,8 +142,8 @@ func (n *Node) isUnlisted(p *pod) bool {
 	return p.isUnlisted
 }
 
-// keepPod adds a forgotten pod to n.pods again, unless an ADD has created the pod anew.
-func (n *Node) keepPod(p *pod) {
+// restorePod adds a forgotten pod to n.pods again, unless an ADD has created the pod anew.
+func (n *Node) restorePod(p *pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.pods[p.ref.UID] == nil {
@@ -162,7 +162,7 @@ func (n *Node) forget(p *pod) {
 	}
 }
 
-// otherPods returns the pods with the name, except the current pod, which it marks as listed.
+// otherPods marks the pod with currentUID as listed, and returns the other pods with the name.
 func (n *Node) otherPods(name cluster.Name, currentUID string) []*pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,8 +179,8 @@ func (n *Node) otherPods(name cluster.Name, currentUID string) []*pod {
 	return others
 }
 
-// acquire acquires a lock of a pod. If the lock is not held, it succeeds even if ctx is done. The
-// error says that the event did not happen in time.
+// acquire acquires a lock of a pod. If the lock is not held, it succeeds even if ctx is done. event
+// describes the release of the lock in the error.
 func acquire(ctx context.Context, lock *semaphore.Weighted, event string) error {
 	if lock.TryAcquire(1) {
 		return nil
@@ -332,9 +332,9 @@ func (n *Node) sendEvent(ctx context.Context, ref source.Ref, reason, message st
 	return err == nil
 }
 
-// reportWait sends an event if the ADD of a pod waits for ztunnel longer than ReportWait. The
+// reportLongWait sends an event if the ADD of a pod waits for ztunnel longer than ReportWait. The
 // caller calls done when the wait ends.
-func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
+func (n *Node) reportLongWait(ctx context.Context, p ztunnel.Pod) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {

@@ -268,7 +268,7 @@ func (n *Node) leaveUnwanted(
 	if err := n.annotate(ctx, p, item, object); err != nil {
 		// leave has removed the pod from n.pods; it is added again, so that the next reconciliation
 		// removes its annotation.
-		n.keepPod(p)
+		n.restorePod(p)
 		return 0, err
 	}
 	return 0, nil

@@ -1,32 +1,31 @@
 // Package audit ensures that the mesh pods of a node keep their redirection.
 //
 // The record of a pod's ADD defines the pod's desired state. If there is none, the record of its
-// repair does (package repair). If there is neither, the auditor decides as ADD does, with the pod
-// and the addresses of its network namespace. Pods that ADD skips are not audited, nor are pods
-// that have ended. A pod that is being deleted and has a record is audited until its network
-// namespace is removed, because it has traffic during its termination grace period. The auditor
-// reads the actual state completely from the kernel. A comparison takes about 0.3 ms with nftables
-// and less than 1 ms with iptables-legacy. If the two states were equal at the last comparison with
-// nftables, a check of the generation ID and of the routing suffices. It takes 0.1 ms.
+// repair does (package repair). If there is neither, the auditor decides as ADD does, from the pod
+// object and the addresses in the pod's network namespace. Pods that ADD skips are not audited, nor
+// are pods that have ended. A pod that is being deleted and has a record is audited until its
+// network namespace is removed, because it has traffic during its termination grace period. The
+// auditor reads the actual state completely from the kernel. A comparison takes about 0.3 ms with
+// nftables and less than 1 ms with iptables-legacy. If the two states were equal at the last
+// comparison with nftables, a check of the generation ID and of the routing (0.1 ms) suffices.
 //
 // # Audits
 //
 // An audit of a pod compares the pod's actual state with its desired state, and repairs
 // differences. A pod is audited when it appears or changes, after an event of its network namespace
 // (package nft/watch), and when the audit interval has elapsed, because iptables-legacy has no
-// events and events may be lost. Audits that no event triggers take place at a few common times,
+// events and events may be lost. Periodic audits are grouped at a few times in the interval,
 // because waking a thread costs more than an audit. After lost events all pods are audited, at a
 // rate that uses at most 2 % of a core.
 //
 // # Repair
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, and the
-// result is checked. A pod that changes its rules repeatedly is repaired immediately three times,
-// and then at most once per second; between a change and the next repair its traffic may bypass the
-// proxy.
-// After ten changes of its object in quick succession, further changes cause at most one audit
-// every two seconds. If an audit takes long because of many rules, audits of the pod are limited to
-// 5 % of a core.
+// result is checked. A pod whose rules are changed repeatedly is repaired immediately three times,
+// and then at most once per second. Between a change and the next repair, its traffic may bypass
+// the proxy. After ten changes of the pod object in quick succession, further changes cause at most
+// one audit every two seconds. If an audit takes long because of many rules, audits of the pod are
+// limited to 5 % of a core.
 //
 // A failed repair is repeated with exponential backoff of up to a minute. Differences that a repair
 // cannot remove, such as a foreign rule among Sluice's policy routes, are reported. Their repair is
@@ -48,13 +47,14 @@
 // the pod may have moved the pod's interface to another namespace, which has no rules.
 //
 // A pod without rules and without a record of ADD started without the plugin, usually before the
-// plugin was installed: package repair decides about it. If its namespace contains rules of Istio,
-// istio-cni has redirected it. The agent does not change it, but evaluates these rules: the pod
-// counts as redirected only if they capture what Sluice's rules would capture. A pod whose sandbox
-// is known only from a process is not repaired while its ADD may be running, because its addresses
-// may not be assigned yet. If a running pod gets a new sandbox, its ADD is expected to end within
-// four minutes. A static pod is audited like other pods, by means of its mirror pod. The mirror pod
-// is never deleted, because the kubelet would not create the static pod again.
+// plugin was installed. Package repair decides whether to repair, delete or label it. If its
+// namespace contains rules of Istio, istio-cni has redirected it. The agent does not change it, but
+// evaluates these rules: the pod counts as redirected only if they capture what Sluice's rules
+// would capture. A pod whose sandbox is known only from a process is not repaired while its ADD may
+// be running, because its addresses may not be assigned yet. If a running pod gets a new sandbox,
+// its ADD is expected to end within four minutes. A static pod is audited like other pods, by means
+// of its mirror pod. The mirror pod is never deleted, because the kubelet would not create the
+// static pod again.
 //
 // # Sandboxes that end
 //
@@ -80,9 +80,9 @@
 // A pod in ambient mode is audited like any other once the agent has installed its rules
 // ([Options.Ambient]). The rules that the agent has installed define the desired state, not the
 // record of ADD: while pods run, they enter and leave ambient mode, and their annotations change.
-// The agent and the audit do not change the rules of a pod at the same time. The audit also reports
-// the differences that the agent repaired when it enrolled a pod again, for example after a restart
-// of the agent.
+// Enrollment and audit never change the rules of a pod at the same time. The audit also reports
+// differences that were repaired when the pod was enrolled again, for example after a restart of
+// the agent.
 //
 // # Counters
 //
@@ -92,7 +92,7 @@
 //
 // # Addresses
 //
-// ADD determines the address families of a pod from the result of the chain. The audit uses the
-// addresses of the namespace's interfaces in the order in which they were added, as istio-iptables
-// does. The addresses in the pod's status are set late and contain at most one of each family.
+// ADD determines the address families of a pod from the CNI result. The audit uses the addresses of
+// the namespace's interfaces in the order in which they were added, as istio-iptables does. The
+// addresses in the pod's status are set late and contain at most one address of each family.
 package audit

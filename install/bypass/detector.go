@@ -57,15 +57,15 @@ type Detector struct {
 
 // A Bypass describes pods that started without the plugin while the chain was complete.
 type Bypass struct {
-	// Pod is the pod of the latest such sandbox, as namespace/name.
+	// Pod is the pod of the latest sandbox that was created without the plugin, as namespace/name.
 	Pod string `json:"pod"`
-	// UID is the UID of the pod.
+	// UID is the UID of Pod.
 	UID string `json:"uid"`
-	// Created is the creation time of the pod's sandbox.
+	// Created is the creation time of this sandbox.
 	Created time.Time `json:"created"`
 	// Since is the beginning of the period in which the chain was complete.
 	Since time.Time `json:"since"`
-	// Pods is the number of such pods since the plugin was last called for a pod. A pod counts
+	// Pods is the number of pods that started without the plugin since its last ADD. A pod counts
 	// again for another sandbox.
 	Pods int `json:"pods"`
 }
@@ -123,7 +123,7 @@ type ChainCheck struct {
 	// Repaired is set if the chain was incomplete until a repair by this check.
 	Repaired bool
 	// Unread is set if the chain could not be read, so that it is unknown whether it was complete.
-	// Complete is not set.
+	// Complete is then false.
 	Unread bool
 	// Reason is the problem if Complete is not set.
 	Reason string

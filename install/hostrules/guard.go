@@ -58,18 +58,18 @@ type Guard struct {
 
 	mu      sync.Mutex
 	pods    map[string][]netip.Addr // by UID
-	changes uint64                  // number of changes of pods
+	changes uint64                  // number of changes of pods so far
 	loaded  bool                    // Replace was called
 
 	rulesMu         sync.Mutex // held while the rules are read or written; protects the fields below
-	writtenChanges  uint64     // number of changes that the rules contain
+	writtenChanges  uint64     // value of changes when the written rules were compiled
 	err             error      // of the last attempt
 	kubelet         Kubelet
 	searchedAt      time.Time // time of the last search for the kubelet; zero before the first one
 	kubeletErr      error     // reason why the kubelet was not found, or nil
-	missingSince    time.Time // time when the kubelet was first not found; zero if it was found
+	missingSince    time.Time // time of the first of successive failed searches; zero after a success
 	missingReported bool      // the missing kubelet was reported
-	matchesUser     bool      // the kernel cannot match the kubelet's cgroup
+	matchesUser     bool      // the kernel cannot match the cgroup: match the user
 	snapshot        compat.Snapshot
 	ruleset         rules.Ruleset // written rules
 	backend         compat.BackendName
@@ -175,8 +175,7 @@ func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
 	return g.changes
 }
 
-// write writes the rules with at least the given number of changes, unless another call has done
-// so.
+// write ensures that the rules contain the changes of pods up to the given number.
 func (g *Guard) write(changes uint64) error {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()
@@ -186,8 +185,9 @@ func (g *Guard) write(changes uint64) error {
 	return g.reconcile(nil, true)
 }
 
-// Parameters returns the parameters of the desired rules, and the backend in which the rules are;
-// empty if they have not been written. It returns false if the pods of the node are not known yet.
+// Parameters returns the parameters of the desired rules, and the backend in which the rules are,
+// which is empty if they have not been written. It returns false if the pods of the node are not
+// known yet.
 func (g *Guard) Parameters() (p rules.AmbientHost, backend compat.BackendName, ok bool) {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()
@@ -197,8 +197,8 @@ func (g *Guard) Parameters() (p rules.AmbientHost, backend compat.BackendName, o
 	return p, g.backend, g.loaded
 }
 
-// parameters returns the parameters of the desired rules, and the number of changes that they
-// contain. The caller holds g.rulesMu.
+// parameters returns the parameters of the desired rules, and the number of changes of pods that
+// they contain. The caller holds g.rulesMu.
 func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 	p := g.options.Parameters
 	p.Kubelet, p.KubeletUID = g.kubelet.Cgroup, g.kubelet.UID

@@ -14,8 +14,8 @@ import (
 
 // choose returns the configuration to insert the plugin into. It returns false if there is none, if
 // its CNI version does not support chains, or if the plugin does not support this version. If the
-// file in cniConfFileName is missing or invalid, and runtimes use another file, choose returns that
-// file and false. It reports these cases and invalid files as problems.
+// file named by cniConfFileName is missing or invalid, and runtimes use another file, choose
+// returns that file and false. It reports these cases and invalid files as problems.
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	first, skippedFirst, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
@@ -58,7 +58,8 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 
 // reportNetwork reports an invalid name of the network, plugins that the configuration loads from
 // the subdirectory with this name, and a subdirectory because of which runtimes reject the
-// configuration. A single-plugin configuration loads none, but is replaced with a list, which does.
+// configuration. A single-plugin configuration loads no plugins from there, but the list that
+// replaces it does.
 func (p *planner) reportNetwork(choice chain.Choice) {
 	if err := choice.List.CheckName(); err != nil {
 		effect := "no pod starts"
@@ -102,8 +103,8 @@ func unsupportedVersion(list *chain.List) (version string, ok bool) {
 	return "", false
 }
 
-// find returns the configuration that runtimes use. If cniConfFileName is set, find returns the
-// named configuration or, if this is missing, the list that replaced it.
+// If cniConfFileName is set, find returns the configuration that it names or, if this is missing,
+// the list that replaced it. Otherwise find returns the configuration that runtimes use.
 func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error) {
 	name := p.CNIConfFileName
 	if list, ok := p.replacementList(name); ok {
@@ -132,18 +133,18 @@ func (p *planner) replacementList(single string) (string, bool) {
 	return "", false
 }
 
-// reportSkipped reports an invalid file. If first is set, the file sorts before the first valid
+// reportSkipped reports an invalid file. If precedes is set, the file sorts before the first valid
 // file. It then affects runtimes, unless Sluice's copy sorts before it, and is not reported while a
 // program may still be writing it.
-func (p *planner) reportSkipped(s chain.Skipped, first bool) {
+func (p *planner) reportSkipped(s chain.Skipped, precedes bool) {
 	file := p.found.Files[s.Name]
 	switch {
 	case errors.Is(s.Reason, chain.ErrNoPlugins):
-		p.report(NotChainable, first, "%s loads its plugins from a directory; "+
+		p.report(NotChainable, precedes, "%s loads its plugins from a directory; "+
 			"runtimes that support this use the file, and Sluice's plugin cannot be inserted "+
 			"into it",
 			s.Name)
-	case !first, p.sortsAfterCopy(s.Name):
+	case !precedes, p.sortsAfterCopy(s.Name):
 		p.report(InvalidConfiguration, false, "%v", s)
 	case file.Incomplete:
 	case file.Err != nil:
@@ -186,8 +187,7 @@ func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 }
 
 // updatePrimary reports a problem if runtimes use another file than the chosen one. It sets Primary
-// to the file that runtimes use if pods have no redirection with this file, or if the agent cannot
-// read it.
+// to the file in use if pods have no redirection with it, or if the agent cannot read it.
 func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
 		p.reportNotInUse("cniConfFileName is "+chosen.Name, first,
@@ -198,16 +198,16 @@ func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	}
 }
 
-// missing returns the configuration in cniConfFileName, of which only the name is known.
+// missing returns the missing configuration that cniConfFileName names. It contains only the name.
 func (p *planner) missing() chain.Choice {
 	return chain.Choice{File: chain.File{Name: p.CNIConfFileName}, List: &chain.List{}}
 }
 
-// replacesMissing reports whether runtimes use first, the first valid file, because the file in
-// cniConfFileName is missing or invalid. It returns false if an invalid file sorts before first,
-// because the invalid file is reported itself. It returns false if a list that the agent created
-// sorts before first. It also returns false if first lacks the plugin and may delegate to the
-// missing file: then no pod with a network starts.
+// replacesMissing reports whether runtimes use first, the first valid file, because the file named
+// by cniConfFileName is missing or invalid. It returns false if an invalid file sorts before first,
+// because reportSkipped reports that file. It returns false if a list that the agent created sorts
+// before first. It also returns false if first lacks the plugin and may delegate to the missing
+// file: then no pod with a network starts.
 func (p *planner) replacesMissing(first chain.Choice, skippedFirst []chain.Skipped) bool {
 	if first.List == nil || len(skippedFirst) > 0 {
 		return false
@@ -220,12 +220,12 @@ func (p *planner) replacesMissing(first chain.Choice, skippedFirst []chain.Skipp
 	return first.List.Has(p.Type) || delegation != chain.Followed && delegation != chain.Unclear
 }
 
-// reportNotInUse reports that runtimes use first instead of the configuration in cniConfFileName,
-// unless first delegates to that configuration. setting begins the message. The problem is not
-// blocking if first contains the plugin, or if it is unknown to which configuration first delegates
-// ([chain.Unclear]). In the second case pods may have no redirection. But first may delegate to the
-// named configuration through the API server or another directory, and with a blocking problem such
-// a node would never become ready.
+// reportNotInUse reports that runtimes use first instead of the configuration that cniConfFileName
+// names, unless first delegates to that configuration. setting begins the message. The problem is
+// not blocking if first contains the plugin, or if it is unknown to which configuration first
+// delegates ([chain.Unclear]). In the second case pods may have no redirection. But first may
+// delegate to the named configuration through the API server or another directory, and with a
+// blocking problem such a node would never become ready.
 func (p *planner) reportNotInUse(setting string, first chain.Choice, delegation chain.Delegation) {
 	switch {
 	case delegation == chain.Followed:
@@ -265,6 +265,6 @@ func remedy(d chain.Delegation, first string) string {
 	if d == chain.NoDelegation {
 		return "set cniConfFileName to " + first + " or to an empty string"
 	}
-	return "let Multus delegate to the file in cniConfFileName, " +
+	return "let Multus delegate to the file that cniConfFileName names, " +
 		"or restart Multus so that it copies the file again"
 }

@@ -28,17 +28,18 @@ type Settings struct {
 	// sees them.
 	NodeCNIBinDir, NodeCNIConfDir string
 	// RunDir is the directory that agent and plugin share, as this process sees it, and NodeRunDir
-	// its path as the runtime sees it. In another directory, the plugin finds neither its
-	// credentials nor the agent, and no pod of the mesh starts. If RunDir is empty, the directories
-	// are not compared.
+	// its path as the runtime sees it. If these are different directories, the plugin finds neither
+	// its credentials nor the agent, and no pod of the mesh starts. If RunDir is empty, they are
+	// not compared.
 	RunDir, NodeRunDir string
 	// CNIConfFileName is the name of the file to insert the plugin into. If it is empty, the plugin
 	// is inserted into the first valid file, which runtimes use. If another file sorts before the
 	// named file, pods have no redirection, and the node has a blocking problem. There is no
 	// problem if the other file is a configuration of Multus that delegates to the named file. The
 	// problem is not blocking if the other file contains the plugin, or if the agent cannot
-	// determine to which configuration Multus delegates (no clusterNetwork and no delegates, a
-	// NetworkAttachmentDefinition, a directory, a file or a network in another directory).
+	// determine to which configuration Multus delegates: Multus has neither clusterNetwork nor
+	// delegates, or clusterNetwork names a NetworkAttachmentDefinition, a directory, or a file or
+	// network of another directory.
 	//
 	// Without Chained, CNIConfFileName is the name of the stand-alone configuration
 	// (YYY-sluice-cni.conf), and must not end in .conflist.
@@ -59,7 +60,7 @@ type Settings struct {
 
 	// Type is the plugin's type, which is also the name of its executable.
 	Type string
-	// Element is the plugin's configuration: a JSON object of that type.
+	// Element is the plugin's configuration: a JSON object whose field type is Type.
 	Element json.RawMessage
 	// NetworkName and CNIVersion complete a stand-alone configuration (istio-cni, 0.3.1).
 	NetworkName, CNIVersion string

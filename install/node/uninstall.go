@@ -19,7 +19,7 @@ import (
 type Report struct {
 	// Changed are the paths of the files that were restored, changed or removed.
 	Changed []string
-	// Left are the executables that are not removed yet.
+	// Left are the executables that remain.
 	Left []Leftover
 }
 
@@ -48,8 +48,8 @@ type Leftover struct {
 	Noop bool
 }
 
-// IsNamed reports whether a configuration names the executable, or may name it, so that the plugin
-// is not removed from the node completely.
+// IsNamed reports whether a configuration names the executable or may name it. The plugin is then
+// not completely removed from the node.
 func (l Leftover) IsNamed() bool { return l.NamedBy != "" || l.UnreadErr != nil }
 
 func (l Leftover) String() string {
@@ -114,8 +114,8 @@ const (
 // into which another program writes it. Executables that are still named, or that a cached result
 // or a configuration may name because it cannot be read, are replaced with the no-op executable if
 // [Settings.Noop] is set, and the journal is kept until nothing is left. Uninstall may be repeated,
-// even after a kill. The error wraps [journal.ErrAgentRunning] while an agent runs, because the
-// agent would install the plugin again.
+// even if an earlier call was killed. The error wraps [journal.ErrAgentRunning] while an agent
+// runs, because the agent would install the plugin again.
 func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, error) {
 	n.reconcileLock.Lock()
 	defer n.reconcileLock.Unlock()
@@ -131,7 +131,7 @@ func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, er
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	start := time.Now()
-	settled := start
+	settledAt := start
 	var err error
 	for done := false; err == nil && !done; {
 		// A damaged journal is no error: then the plugin is removed from the current content of the
@@ -144,12 +144,12 @@ func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, er
 				return err
 			}
 			if len(changed) > 0 {
-				settled = time.Now().Add(reloadDelay)
+				settledAt = time.Now().Add(reloadDelay)
 			}
 			references, referencesErr := References(s.ResultDirs, s.IsAgentPod)
 			count := references[s.Type]
 			unreferenced := referencesErr == nil && count.Sandboxes == count.AgentPods
-			done = unreferenced && !time.Now().Before(settled) ||
+			done = unreferenced && !time.Now().Before(settledAt) ||
 				time.Since(start) >= timeout || ctx.Err() != nil
 			if !done {
 				return nil
@@ -172,9 +172,9 @@ func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, er
 	return report, nil
 }
 
-// withLockAlone is like withLock, but returns [journal.ErrAgentRunning] if an agent has registered
-// by the time that the lock is held. An agent that registers later waits for the lock before it
-// changes files.
+// withLockAlone is like withLock, but returns [journal.ErrAgentRunning] if an agent is registered
+// when the lock is acquired. An agent that registers later waits for the lock before it changes
+// files.
 func (n *Node) withLockAlone(
 	ctx context.Context, s Settings, do func(j *journal.Journal) error,
 ) error {

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// defaultReplacementTimeout is more than the 60 to 90 s in which the kubelet syncs each pod
-	// once.
+	// defaultReplacementTimeout is longer than the 60 to 90 s between the kubelet's syncs of a pod.
 	defaultReplacementTimeout = 2 * time.Minute
 	// defaultLife is the assumed lifetime of a token that contains none. The kubelet requests an
 	// hour by default.
@@ -62,7 +61,7 @@ type Status struct {
 type Monitor struct {
 	options Options
 	wake    notify.Channel
-	begin   time.Time // when the monitor was created
+	created time.Time // when the monitor was created
 
 	mu       sync.Mutex
 	status   Status
@@ -78,7 +77,7 @@ func New(o Options) *Monitor {
 	if o.ReplacementTimeout == 0 {
 		o.ReplacementTimeout = defaultReplacementTimeout
 	}
-	return &Monitor{options: o, wake: notify.New(), begin: time.Now()}
+	return &Monitor{options: o, wake: notify.New(), created: time.Now()}
 }
 
 // Status returns the current status.
@@ -213,7 +212,7 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 	}
 	earlier := loadExits(m.options.Record)
 	wait := max(renewal(rejected, status.Since).Add(m.options.ReplacementTimeout).Sub(now),
-		earlier.nextAllowed(m.begin).Sub(now))
+		earlier.nextAllowed(m.created).Sub(now))
 	if wait > 0 {
 		return min(wait, pollInterval), nil
 	}
@@ -239,7 +238,7 @@ func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 	if wait := e.Last.Add(maxExitInterval).Sub(now); wait > 0 && wait <= maxExitInterval {
 		return wait
 	}
-	_ = os.Remove(m.options.Record) // if this fails, the next exit is later
+	_ = os.Remove(m.options.Record) // a record that remains only delays the next exit
 	return idleInterval
 }
 
