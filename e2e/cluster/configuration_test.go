@@ -34,7 +34,8 @@ func TestConflistHasARangeAndARouteForEachFamily(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got.Plugins[0].IPAM); diff != "" || got.CNIVersion != "1.0.0" {
-			t.Errorf("version %q, IPAM (-want +got)\n%s", got.CNIVersion, diff)
+			t.Errorf("%+v: version %q, want 1.0.0; IPAM (-want +got)\n%s", c.options, got.CNIVersion,
+				diff)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// When kind prints this line, kubeadm runs in a node.
+	// kind prints "Starting control-plane" before it runs kubeadm in a node.
 	reached := false
 	for s := bufio.NewScanner(out); !reached && s.Scan(); {
 		t.Log(s.Text())

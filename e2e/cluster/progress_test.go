@@ -42,7 +42,7 @@ func TestWaitUntilReturnsTheLastError(t *testing.T) {
 
 func TestPrintAccess(t *testing.T) {
 	var out bytes.Buffer
-	c := &Cluster{kubeconfig: "/x/kubeconfig", nodes: nil}
+	c := &Cluster{kubeconfig: "/x/kubeconfig"}
 	c.printAccess(&out)
 	for _, want := range []string{"export KUBECONFIG=/x/kubeconfig", "kill -INT "} {
 		if !strings.Contains(out.String(), want) {

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 )
 
-// makeReady loads images, starts DNS, and returns when the cluster can run pods.
+// makeReady loads images, and waits until the cluster can run pods. It runs CoreDNS if o.DNS is
+// true.
 func (c *Cluster) makeReady(ctx context.Context, o Options, software *build.Software) error {
 	for _, node := range c.nodes {
 		condition := "the container runtime of " + node.Name() + " responds"

@@ -18,17 +18,17 @@ import (
 // 20 times slower than the processor of this machine.
 const vmStepLimit = 10 * time.Minute
 
-// VMPrograms maps the additional programs that StartVM requires to their Debian packages.
+// VMPrograms maps programs that StartVM requires to their Debian packages.
 var VMPrograms = map[string]string{
 	"qemu-system-x86_64": "qemu-system-x86", "ssh": "openssh-client",
 	"ssh-keygen": "openssh-client", "mke2fs": "e2fsprogs", "ip": "iproute2",
 }
 
-// StartVM creates a cluster whose only node is a virtual machine with Debian, its kernel, systemd,
-// and its packages of containerd and the CNI plugins. qemu emulates the processor. The control
-// plane runs in namespaces of this machine, as with Start, and is the only host that the node can
-// reach. StartVM requires root, amd64 and the programs in VMPrograms. Options.DualStack and
-// Options.DNS must be false: the node has only IPv4, and CoreDNS is not built for it.
+// StartVM creates a cluster whose only node is a virtual machine with Debian, its kernel and
+// systemd. qemu emulates the processor. The control plane runs in namespaces of this machine, as
+// with Start, and is the only host that the node can reach. StartVM requires root, amd64 and the
+// programs in VMPrograms. Options.DualStack and Options.DNS must be false: the node has only IPv4,
+// and CoreDNS is not built for it.
 func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("starting a cluster with a virtual machine requires root")
@@ -93,13 +93,13 @@ func bootVM(
 	return c, nil
 }
 
-// runsOnVMNode reports whether a service runs on the node instead of the control plane's machine.
+// runsOnVMNode reports whether a service runs on the node, not on the control plane's machine.
 func runsOnVMNode(service string) bool {
 	return slices.Contains([]string{Containerd, CRIO, Kubelet, Proxy}, service)
 }
 
-// Files of the machine that runs the virtual machine. The files in the directory config also
-// contain these names.
+// Paths in the control plane's machine. Except for sshDirectory, config/vm-services.yaml contains
+// them too.
 const (
 	vmDisk          = "/vm/disk.img"
 	vmInitramfs     = "/vm/initramfs"

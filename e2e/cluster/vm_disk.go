@@ -81,8 +81,8 @@ func (o Options) writeNodeFiles(dir string, ca *authority, sshKey []byte) error 
 // unitDir is the directory of locally installed systemd units.
 const unitDir = "/etc/systemd/system/"
 
-// configureRuntime configures the container runtime, and enables it at boot. Only CRI-O must be
-// enabled here, because the Debian package of containerd enables containerd.
+// configureRuntime configures the container runtime. Debian's package of containerd enables
+// containerd; for CRI-O, configureRuntime enables CRI-O and masks containerd.
 func (d *disk) configureRuntime(o Options) {
 	if o.Runtime != CRIO {
 		d.write(containerdConfigPath, o.render("containerd-debian.toml", nil), 0o644)
@@ -90,7 +90,7 @@ func (d *disk) configureRuntime(o Options) {
 	}
 	d.write("/etc/crio/crio.conf.d/node.conf", o.render("crio.toml", nil), 0o644)
 	d.enableUnit(CRIO)
-	d.link("/dev/null", unitDir+Containerd+".service") // containerd does not start
+	d.link("/dev/null", unitDir+Containerd+".service")
 }
 
 // runtimeEndpoint returns the CRI endpoint of a runtime.

@@ -2,7 +2,7 @@
 //
 //	answer serve       answers HTTP on port 8080 with the client's address
 //	answer get URL     prints the response of a server
-//	answer mounts DIR  counts the network namespaces that are mounted in a directory
+//	answer mounts DIR  prints the number of namespaces that are mounted in a directory
 //	answer write FILE  writes a file
 package main
 
@@ -46,7 +46,7 @@ func run(verb, argument string) error {
 // serve answers a request with the client's address.
 func serve(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello", r.RemoteAddr) }
 
-// countMounts prints the number of network namespaces that are mounted in a directory.
+// countMounts prints the number of namespaces that are mounted in a directory.
 func countMounts(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
