@@ -8,8 +8,8 @@ import (
 	"io/fs"
 )
 
-// writeArchive writes a file system as a tar archive. All files have the same mode and belong to
-// root. Modes, owners and times on disk are ignored.
+// writeArchive writes a file system as a tar archive. Files have the given mode, directories 0755,
+// and all belong to root. Modes, owners and times on disk are ignored.
 func writeArchive(w io.Writer, root fs.FS, mode int64) error {
 	archive := tar.NewWriter(w)
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {

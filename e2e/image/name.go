@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// Name returns the name of the image in an archive that [Write] wrote.
+// Name returns the name of the image in an archive of [Write] or [WriteLayout].
 func Name(archive string) (string, error) {
 	f, err := os.Open(archive)
 	if err != nil {

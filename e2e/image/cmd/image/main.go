@@ -1,5 +1,5 @@
-// Command image packs directories of static programs into a container image, and prints its digest
-// and sizes:
+// Command image packs directories of programs, one for each architecture, into a container image,
+// and prints its digest and sizes:
 //
 //	image -ref ghcr.io/sluice-mesh/sluice:v1 -o image.tar amd64=DIR arm64=DIR
 package main
