@@ -21,8 +21,8 @@ import (
 // bin is the directory of the Makefile's programs.
 const bin = "../../bin"
 
-// TestInjectedPods injects each pod for a CNI plugin and for istio-init, and compares the plugin's
-// decision and rules with istio-init's.
+// TestInjectedPods injects each pod for a CNI plugin and for istio-init. It checks the plugin's
+// decisions on both, and compares the plugin's rules with istio-init's.
 func TestInjectedPods(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tools, err := injection.FindTools(bin)

@@ -36,7 +36,7 @@ type podCase struct {
 	// user is the UID of the proxy; 0 means 1337.
 	user uint32
 	// variables lists the variables of the proxy that istio-init reads and istio-cni does not. The
-	// plugin notes them.
+	// plugin reports them in notes.
 	variables []string
 	// deviations lists the deviations from istio-init's rules. others lists the differences that
 	// istio-cni has too; nil means usualDifferences.
