@@ -22,7 +22,7 @@ type AmbientHostConfiguration struct {
 	IPv4Source, IPv6Source netip.Addr
 	Kubelet                string // name of the kubelet's process
 	KubeletUID             uint32
-	// Changes are the additions and removals of pods, in this order.
+	// Changes are the additions and removals of pods, in order.
 	Changes []PodChange
 }
 
@@ -45,7 +45,7 @@ func (c PodChange) String() string {
 	return strings.Join(words, " ")
 }
 
-// hasIPv6 reports whether the pod has an IPv6 address that is not a mapped IPv4 address.
+// hasIPv6 reports whether the pod has an IPv6 address that is not IPv4-mapped.
 func (c PodChange) hasIPv6() bool {
 	return slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return a.Unmap().Is6() })
 }
@@ -74,8 +74,8 @@ func (c AmbientHostConfiguration) changes() string {
 }
 
 // FailsWithoutIPv6 reports whether istio-cni fails because a pod has an IPv6 address although IPv6
-// is off. The iptables backend can neither add nor remove the address. The nftables backend can add
-// it, but cannot remove it.
+// is disabled. The iptables backend can neither add nor remove the address. The nftables backend
+// can add it, but cannot remove it.
 func (c AmbientHostConfiguration) FailsWithoutIPv6(nftables bool) bool {
 	return !c.IPv6 && slices.ContainsFunc(c.Changes, func(change PodChange) bool {
 		return change.hasIPv6() && (change.Remove || !nftables)
@@ -119,11 +119,11 @@ func (p Program) RunAmbientHost(
 		return Result{}, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	for pid, process := range []struct {
+	for i, process := range []struct {
 		name string
 		uid  uint32
 	}{{"kube-proxy", c.KubeletUID + 1}, {c.Kubelet, c.KubeletUID}} {
-		if err := writeProcess(filepath.Join(dir, "proc", strconv.Itoa(pid+1)), process.name,
+		if err := writeProcess(filepath.Join(dir, "proc", strconv.Itoa(i+1)), process.name,
 			process.uid); err != nil {
 			return Result{}, err
 		}
@@ -209,7 +209,7 @@ func randomPodAddresses(r *rand.Rand, used map[netip.Addr]bool) []netip.Addr {
 			bytes[15] += byte(r.IntN(1 << (1 + r.IntN(8)))) // small numbers are more frequent
 			addr := netip.AddrFrom16(bytes)
 			if r.IntN(10) > 0 {
-				addr = addr.Unmap() // otherwise, an IPv4 address stays mapped to IPv6
+				addr = addr.Unmap() // otherwise, an IPv4 address is IPv4-mapped
 			}
 			if !used[addr.Unmap()] {
 				used[addr.Unmap()] = true

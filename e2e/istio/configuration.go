@@ -8,15 +8,14 @@ import (
 // A Configuration contains the arguments and environment of istio-iptables, and the pod in which it
 // runs.
 type Configuration struct {
-	// Name identifies the configuration in a matrix. Group is the row of the matrix, or "random".
+	// Name identifies the configuration. Group is the group of its row in the matrix, or "random".
 	Name, Group string
-	// Args are arguments, and Env are environment variables that istio-iptables reads, each as
-	// "NAME=value".
+	// Args are arguments. Env are environment variables that istio-iptables reads, as "NAME=value".
 	Args, Env []string
 	Pod       Pod
 	// ResolvConf is the content of /etc/resolv.conf.
 	ResolvConf string
-	// Idle is true if the run must not leave any rules.
+	// Idle is true if the programs must create no rules.
 	Idle bool
 	// Refused is set if istio-iptables or Sluice rejects the configuration.
 	Refused *Refusal
@@ -61,7 +60,7 @@ func (c Configuration) String() string {
 
 // quote quotes a word if a shell would interpret it.
 func quote(word string) string {
-	if word == "" || strings.ContainsAny(word, " *'\"$&;<>|()#") {
+	if word == "" || strings.ContainsAny(word, " \t\n*?[]{}~\\`'\"$&;<>|()#") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
 	return word

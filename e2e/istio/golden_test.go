@@ -17,7 +17,7 @@ import (
 )
 
 // leftovers maps the recorded runs that did not remove all rules of an earlier run to a description
-// of the remaining rules. The parameters of these runs do not describe the remaining rules.
+// of the remaining rules. Sluice's rules for the parameters of these runs do not include them.
 var leftovers = map[string]string{
 	"126-reconcile-from-tproxy":        "rules for TPROXY and DNS are not removed",
 	"12a-rerun-dns-to-nodns-reconcile": "conntrack zones for DNS are not removed",
@@ -67,7 +67,7 @@ func TestRecordedRuns(t *testing.T) {
 	}
 }
 
-// recorded returns the parameters of a recorded run. cleaned is true if the run only removed rules.
+// recorded returns the test case of a recorded run. cleaned is true if the run only removed rules.
 func recorded(t *testing.T, dir string) (s testCase, cleaned bool) {
 	t.Helper()
 	var args map[string]any

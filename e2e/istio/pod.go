@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// Names of the pod's veth interface and its peer. The peer is in the same namespace and receives no
-// traffic.
+// Names of the pod's veth interface and its peer, which is in the same namespace.
 const (
 	ethName = "eth0"
 	endName = "eth0-end"

@@ -127,5 +127,5 @@ func (s *setting) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// groupID returns a group ID. The IDs are not adjacent, so that they do not form ranges.
+// groupID returns the i-th group ID. The IDs are not adjacent, so that they do not form ranges.
 func groupID(i int) string { return strconv.Itoa(2000 + 2*i) }

@@ -67,7 +67,7 @@ func port(r *rand.Rand) string {
 	return fmt.Sprintf("%d:%d", first, first+r.IntN(1<<16-first))
 }
 
-// prefix returns a prefix of either family, sometimes with host bits set.
+// prefix returns a prefix of either family, usually with host bits set.
 func prefix(r *rand.Rand) string {
 	known := []string{
 		"0.0.0.0/0", "::/0", "127.0.0.6/32", "::6/128", "10.244.1.5/32", "fd00:10:244:1::5/128",
