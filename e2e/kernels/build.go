@@ -60,7 +60,7 @@ type inputs struct {
 	root            string // root directory of the checkout
 	kernel          string // directory of the unpacked kernel
 	binaries        string // directory of Sluice's programs and tests
-	programs        string // directory of the programs that tests compare with
+	programs        string // directory of the unpacked Debian packages
 	guestSteps      []guest.Step
 	excludedModules []string
 }

@@ -29,8 +29,8 @@ func InstallEmulators(ctx context.Context, root string, tasks []Task) error {
 }
 
 // Install ensures that programs are installed. packages maps each program to its Debian package. As
-// root or if [Required], Install installs missing packages with apt-get. If packages are still
-// missing, it returns an error that names them.
+// root or if [Required] returns true, Install installs missing packages with apt-get. If packages
+// are still missing, it returns an error that names them.
 func Install(ctx context.Context, root string, packages map[string]string) error {
 	missing := missingPackages(packages)
 	if len(missing) == 0 {

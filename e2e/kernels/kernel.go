@@ -18,7 +18,7 @@ type Kernel struct {
 	codename string
 }
 
-// Kernels contains the cloud kernels of Debian's releases.
+// Kernels contains the tested kernels, Debian's cloud kernels.
 var Kernels = []Kernel{
 	{"5.10", "amd64", "Debian 11", "bullseye"},
 	{"6.1", "amd64", "Debian 12", "bookworm"},

@@ -18,8 +18,7 @@ const packagesFile = "packages.txt"
 //go:embed packages.txt
 var pinnedPackages string
 
-// programs contains the packages of busybox and of the programs that tests compare with, and their
-// dependencies.
+// programs contains the Debian packages that are unpacked in every machine.
 var programs = []string{
 	"iptables", "nftables", "busybox-static", "netbase", "libc6", "libip4tc2", "libip6tc2",
 	"libmnl0", "libnetfilter-conntrack3",

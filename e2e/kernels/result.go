@@ -179,8 +179,8 @@ func checkFeatures(backend string, available bool, missing []string) error {
 	return fmt.Errorf("the kernel lacks features of %s: %s", backend, strings.Join(missing, ", "))
 }
 
-// failed returns a text for each test that failed or did not run. If all tests passed, but their
-// program failed, it returns a text about that failure.
+// failed returns a text for each test that did not pass. If all tests passed, but their program
+// failed, it returns a text about that failure.
 func (c *console) failed(pkg string, tests []string) []string {
 	passed := map[string]bool{}
 	for _, line := range c.lines[stepTests+pkg] {

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// successful returns the console of a machine with the modules, after all steps have succeeded.
+// successful returns the console of a machine with the modules, after all steps have ended as
+// expected.
 func successful(s ModuleSet) *console {
 	c := newConsole()
 	c.add(guest.Event{Kernel: "5.10.0"})
@@ -59,10 +60,10 @@ func TestExpectedResultsAreAccepted(t *testing.T) {
 				result, s.auto())
 		}
 		const words = "the kernel has no such thing; this kernel does not support it (CONFIG_IT, module it)"
-		for _, e := range backends {
-			if got := result.Refused[e]; (got == words) == s.supports(e) {
+		for _, backend := range backends {
+			if got := result.Refused[backend]; (got == words) == s.supports(backend) {
 				t.Errorf("%s: backend %s is rejected with %q, want %q only if unsupported (supported: %t)",
-					s.Name, e, got, words, s.supports(e))
+					s.Name, backend, got, words, s.supports(backend))
 			}
 		}
 	}

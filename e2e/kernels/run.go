@@ -27,7 +27,7 @@ type Run struct {
 	Parallel int
 	// Limit is the time limit of a machine.
 	Limit time.Duration
-	// Progress receives lines about prepared, booted and completed tasks, and failed tests.
+	// Progress receives the log.
 	Progress io.Writer
 
 	begin time.Time
@@ -111,7 +111,7 @@ func (r *Run) prepare(
 	return in, nil
 }
 
-// unpackPrograms downloads and unpacks the programs that tests compare with.
+// unpackPrograms downloads the packages in programs, and unpacks them into dir.
 func (r *Run) unpackPrograms(ctx context.Context, f *fetcher, arch, dir string) error {
 	return unpackOnce(dir, func(dir string) error {
 		for _, name := range programs {

@@ -21,7 +21,8 @@ func testPath(pkg string) string { return "/sluice/" + pkg + "/" + path.Base(pkg
 // backends contains the values of --backend, auto first.
 var backends = []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy}
 
-// Names of steps. The name of the backend follows apply, check and cleanup.
+// Names of steps. The name of the backend follows apply, check and cleanup; the directory of the
+// package follows tests.
 const (
 	stepFacts  = "facts"
 	stepDoctor = "doctor"
@@ -31,8 +32,8 @@ const (
 	stepTests  = "tests of "
 )
 
-// parameters are the arguments of rules apply for an ordinary pod. They include the pod's address,
-// because the machine has no network.
+// parameters are the arguments of the rules command for an ordinary pod. They include the pod's
+// address, because the machine has no network.
 var parameters = []string{"-i", "*", "-b", "*", "--pod-ip", "10.244.1.5"}
 
 // testLimit is the time limit of the tests of a package. All tests take less than a minute by the

@@ -48,7 +48,7 @@ func Table(results []Result) string {
 // escape escapes asterisks, which Markdown treats as emphasis.
 func escape(text string) string { return strings.ReplaceAll(text, "*", `\*`) }
 
-// optional returns the names of the features that the kernel has and that are not required.
+// optional returns the names of the optional features that the kernel has.
 func (f Facts) optional() string {
 	var names []string
 	if f.Hooks {

@@ -42,7 +42,7 @@ const (
 	unixLink      = 0o120000
 )
 
-// Bytes adds a file.
+// Bytes adds a file with the content.
 func (a *Initramfs) Bytes(name string, perm fs.FileMode, content []byte) {
 	a.addFile(name, perm, int64(len(content)), strings.NewReader(string(content)))
 }

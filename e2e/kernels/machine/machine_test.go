@@ -3,8 +3,10 @@ package machine
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,11 +70,12 @@ func entries(t *testing.T, archive []byte) []string {
 		if !strings.HasPrefix(header, "070701") {
 			t.Fatalf("offset %d of the archive: %q, want a newc header", at, header)
 		}
-		field := func(i int) (n int) {
-			for _, c := range header[6+8*i : 14+8*i] {
-				n = n<<4 + strings.IndexRune("0123456789abcdef", c)
+		field := func(i int) int {
+			n, err := strconv.ParseUint(header[6+8*i:14+8*i], 16, 32)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return n
+			return int(n)
 		}
 		mode, size, nameSize := field(1), field(6), field(11)
 		name := strings.TrimSuffix(string(archive[at+headerSize:at+headerSize+nameSize]), "\x00")
@@ -80,18 +83,9 @@ func entries(t *testing.T, archive []byte) []string {
 			return list
 		}
 		begin := (at + headerSize + nameSize + 3) &^ 3
-		list = append(list,
-			strings.Join([]string{octal(mode), name, string(archive[begin : begin+size])}, " "))
+		list = append(list, fmt.Sprintf("%o %s %s", mode, name, archive[begin:begin+size]))
 		at = (begin + size + 3) &^ 3
 	}
-}
-
-func octal(n int) string {
-	text := ""
-	for ; n > 0; n >>= 3 {
-		text = string(rune('0'+n&7)) + text
-	}
-	return text
 }
 
 func TestInitramfsReportsErrors(t *testing.T) {

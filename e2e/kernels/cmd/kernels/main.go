@@ -45,8 +45,8 @@ func run(ctx context.Context) error {
 		"run only module sets whose name contains this `text`: all, nf_tables or legacy")
 	update := flag.Bool("update", false, "write the table into e2e/README.md instead of comparing")
 	pin := flag.Bool("pin", false,
-		"write the newest packages to packages.txt, and run no machines")
-	timeout := flag.Duration("timeout", 10*time.Minute, "time limit for all machines")
+		"write a list of the newest packages to packages.txt, and run no machines")
+	timeout := flag.Duration("timeout", 10*time.Minute, "time limit of the command")
 	limit := flag.Duration("limit", 0,
 		"time limit for one machine (default four fifths of -timeout)")
 	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4),
@@ -112,7 +112,7 @@ func selectTasks(kernel, modules string) []kernels.Task {
 }
 
 // unavailable handles the error that a program or package is missing. It returns the error if
-// [kernels.Required], and otherwise prints it and returns nil.
+// [kernels.Required] returns true, and otherwise prints it and returns nil.
 func unavailable(err error) error {
 	if kernels.Required() {
 		return err
