@@ -35,7 +35,7 @@ type Resolution struct {
 	// "NOERROR".
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Code      string       `json:"code,omitempty"`
-	// Error is the reason for a missing response.
+	// Error is the reason for a missing or invalid response.
 	Error string `json:"error,omitempty"`
 }
 
@@ -47,7 +47,8 @@ func Sign(response *dns.Msg, owner string, texts ...string) {
 	})
 }
 
-// Read returns the content of a response. It returns an error if two proxies have signed it.
+// Read returns the content of a response. It returns an error if two proxies have signed it, or if
+// the server's record contains an invalid address.
 func Read(response *dns.Msg) (Resolution, error) {
 	r := Resolution{Code: dns.RcodeToString[response.Rcode]}
 	for _, record := range response.Answer {

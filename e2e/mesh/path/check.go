@@ -52,7 +52,8 @@ func (e Expected) check(r Report) error {
 	a := r.Answer
 	at := cmp.Or(e.At, "app")
 	if e.Server != "" && a.Server != e.Server || a.At != at {
-		return fmt.Errorf("%s of %s responded, not %s of %s", a.At, a.Server, at, e.Server)
+		return fmt.Errorf("%s of %s responded, not %s of %s", a.At, a.Server, at,
+			cmp.Or(e.Server, "any pod"))
 	}
 	via, from := a.Via, r.Local
 	if e.Outbound {

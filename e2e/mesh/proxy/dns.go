@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
 
-// startDNS is the part of start for DNS queries. It listens on the loopback addresses to which
-// queries are redirected, so that responses have these source addresses.
+// startDNS starts the DNS servers. They listen on the loopback addresses to which queries are
+// redirected, so that responses have these source addresses.
 func (o Options) startDNS(ctx context.Context, background func(func() error)) error {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		l, err := name.Listen(ctx, net.ListenConfig{},
@@ -29,19 +29,16 @@ func (o Options) startDNS(ctx context.Context, background func(func() error)) er
 	return nil
 }
 
-// forward sends a query to the pod's resolver, and adds the name of the proxy to the response. It
-// logs and returns errors.
-func (o Options) forward(network string, query *dns.Msg, peer netip.AddrPort) (*dns.Msg, error) {
-	response, err := o.askResolver(network, query)
-	if err != nil {
-		log.Printf("query of %s: %v", peer, err)
-	}
-	return response, err
-}
-
-// askResolver sends a query to the pod's resolver, and returns the response with the name of
-// the proxy.
-func (o Options) askResolver(network string, query *dns.Msg) (*dns.Msg, error) {
+// forward sends a query to the resolver, and adds the name of the pod to the response. It logs and
+// returns errors.
+func (o Options) forward(
+	network string, query *dns.Msg, peer netip.AddrPort,
+) (response *dns.Msg, err error) {
+	defer func() {
+		if err != nil {
+			log.Printf("query of %s: %v", peer, err)
+		}
+	}()
 	conn, err := net.DialTimeout(network, o.Resolver, name.Timeout)
 	if err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func call(network, address string) error {
 	}
 	defer func() { _ = conn.Close() }()
 	if strings.HasPrefix(network, "udp") {
-		// The second call returns the error for the first datagram.
+		// The second Write returns the error for the first datagram.
 		if _, err := conn.Write([]byte{0}); err != nil {
 			return err
 		}
@@ -90,7 +90,8 @@ func TestListenersAreClosedWhenTheContextIsDone(t *testing.T) {
 	ns := netnstest.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	result := startProxy(ctx, ns)
-	// The proxy resets connections that are not redirected.
+	// Until the proxy listens, the error is ECONNREFUSED. Afterwards, the proxy resets connections
+	// that are not redirected.
 	for _, s := range sockets {
 		for err := error(unix.ECONNREFUSED); errors.Is(err, unix.ECONNREFUSED); {
 			err = ns.Do(func() error { return call(s[0], s[1]) })

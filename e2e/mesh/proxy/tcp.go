@@ -45,7 +45,7 @@ func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	to, err := Original(down)
 	if err == nil {
 		hop.Original = to
-		err = c.exchange(ctx, down, &hop)
+		err = c.exchange(ctx, down, hop)
 	}
 	if err != nil {
 		_ = down.SetLinger(0)
@@ -54,7 +54,7 @@ func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 }
 
 // exchange connects to the original destination, and copies in both directions.
-func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
+func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop path.Hop) error {
 	up, err := c.dial(ctx, hop.Peer.Addr(), hop.Original)
 	if err != nil {
 		return err
@@ -63,9 +63,9 @@ func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop
 }
 
 // Exchange copies in both directions between down and up until both have ended or the direction to
-// up fails, and then closes up. It sets hop.Upstream, and calls closeWrite to end the direction to
-// down.
-func Exchange(down io.ReadWriter, closeWrite func() error, up net.Conn, hop *path.Hop) error {
+// up fails, and then closes up. It adds the hop, with its Upstream, to the data for up, and calls
+// closeWrite to end the direction to down.
+func Exchange(down io.ReadWriter, closeWrite func() error, up net.Conn, hop path.Hop) error {
 	defer func() { _ = up.Close() }()
 	hop.Upstream = path.AddrPort(up.LocalAddr())
 	received := make(chan error, 1)
@@ -74,7 +74,7 @@ func Exchange(down io.ReadWriter, closeWrite func() error, up net.Conn, hop *pat
 		_ = closeWrite()
 		received <- err
 	}()
-	if err := CopyWithHop(up, down, *hop); err != nil {
+	if err := CopyWithHop(up, down, hop); err != nil {
 		return err
 	}
 	_ = up.(*net.TCPConn).CloseWrite()

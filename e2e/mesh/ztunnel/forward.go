@@ -60,7 +60,7 @@ func (p *pod) outbound(ctx context.Context, down *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
-	return proxy.Exchange(down, down.CloseWrite, up, &hop)
+	return proxy.Exchange(down, down.CloseWrite, up, hop)
 }
 
 // inbound forwards a captured connection to the pod.
@@ -80,7 +80,7 @@ func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
-	return proxy.Exchange(down, down.CloseWrite, up, &hop)
+	return proxy.Exchange(down, down.CloseWrite, up, hop)
 }
 
 // newTransport returns the HBONE client. It uses one connection for all tunnels to a pod.
@@ -167,7 +167,7 @@ func (p *pod) connect(w http.ResponseWriter, r *http.Request) (status int) {
 	_ = stream.controller.Flush()
 	hop := path.Hop{Proxy: p.name, Direction: path.Inbound, Peer: peer, Original: to}
 	// The server ends the stream to the client when this function returns.
-	_ = proxy.Exchange(stream, func() error { return nil }, up, &hop)
+	_ = proxy.Exchange(stream, func() error { return nil }, up, hop)
 	return 0
 }
 

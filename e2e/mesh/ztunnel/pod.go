@@ -81,7 +81,7 @@ func (p *pod) listen(ctx context.Context) error {
 			rules.DefaultTunnelPort:         func(l net.Listener) { _ = p.server.Serve(l) },
 		} {
 			l, err := config.Listen(ctx, network, net.JoinHostPort(host, strconv.Itoa(int(port))))
-			if network == "tcp6" && err != nil && proxy.IsNoIPv6(err) {
+			if network == "tcp6" && proxy.IsNoIPv6(err) {
 				continue
 			}
 			if err != nil {
@@ -93,7 +93,7 @@ func (p *pod) listen(ctx context.Context) error {
 	}
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		s, err := name.Listen(ctx, config, net.JoinHostPort(host, strconv.Itoa(rules.DNSPort)))
-		if host == "::1" && err != nil && proxy.IsNoIPv6(err) {
+		if host == "::1" && proxy.IsNoIPv6(err) {
 			continue
 		}
 		if err != nil {

@@ -27,7 +27,7 @@ type Options struct {
 	Resolver string
 	// Mesh contains the addresses of mesh pods on other nodes.
 	Mesh []netip.Prefix
-	// Synced is called when all pods of the agent are served for the first time. It may be nil.
+	// Synced is called once, after the agent has sent all pods. It may be nil.
 	Synced func()
 	// Drain is the time limit for open connections of a removed pod; 0 means 2 s.
 	Drain time.Duration

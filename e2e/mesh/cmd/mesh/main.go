@@ -9,8 +9,8 @@
 //	mesh udp [-wait 5s] ADDRESS:PORT              sends a datagram
 //	mesh lookup [-wait 5s] [-tcp] [-6] NAME       sends a DNS query
 //
-// The proxy's first arguments are the arguments of pilot-agent. Servers report the addresses and
-// the proxies of a request, and clients print these reports as JSON. The name of the pod is
+// Like pilot-agent, the proxy requires the arguments "proxy sidecar". Servers report the addresses
+// and the proxies of a request, and clients print these reports as JSON. The name of the pod is
 // $POD_NAME, or the host's name. The flag -h of each command prints all flags.
 package main
 
@@ -29,7 +29,7 @@ var commands = map[string]func(ctx context.Context, pod string, args []string) e
 	"lookup": runLookup, "ztunnel": runZtunnel,
 }
 
-// terminationFile is the file from which kubelet reads a container's last message.
+// terminationFile is the file from which the kubelet reads a container's termination message.
 const terminationFile = "/dev/termination-log"
 
 func main() {

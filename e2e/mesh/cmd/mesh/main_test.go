@@ -188,7 +188,8 @@ func TestLookupReportsTheProxy(t *testing.T) {
 				}, args...), "a.example.")...)
 			if r.Proxy != proxy || r.Server != "outside" || len(r.Addresses) != 1 ||
 				r.Peer.Addr() != env.PodIP4 {
-				t.Errorf("lookup %v: %+v, want proxy %q, server outside, and one address", args, r, proxy)
+				t.Errorf("lookup %v: %+v, want proxy %q, server outside, one address, and peer %s", args, r,
+					proxy, env.PodIP4)
 			}
 		}
 		env.redirect(func(*rules.Redirect) {})
