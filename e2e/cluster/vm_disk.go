@@ -71,9 +71,8 @@ func (o Options) writeNodeFiles(dir string, ca *authority, sshKey []byte) error 
 			d.writeUnit(s, o.Runtime)
 		}
 	}
-	d.err = errors.Join(d.err, d.writeCredentials(o, ca, gatewayIPv4))
-	if d.err != nil {
-		return fmt.Errorf("write the files of the virtual machine: %w", d.err)
+	if err := d.writeCredentials(o, ca, gatewayIPv4); err != nil {
+		return fmt.Errorf("write the files of the virtual machine: %w", err)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (r *Run) prepare(
 	in := inputs{
 		root:     r.Root,
 		kernel:   filepath.Join(r.Dir, "kernels", p.Name+"_"+p.Version),
-		binaries: filepath.Join(r.Dir, "ours-"+k.Arch),
+		binaries: filepath.Join(r.Dir, "binaries-"+k.Arch),
 		programs: filepath.Join(r.Dir, "programs-"+k.Arch),
 	}
 	if err := unpackOnce(in.kernel, func(dir string) error {
