@@ -102,8 +102,8 @@ func TestAlertOnMostlyUncapturedPods(t *testing.T) {
 	}
 }
 
-// The age of an audit without a delay is at most audit.interval. The rows contain the interval, and
-// the time of the oldest audit after an hour of samples.
+// The age of an audit without a delay is at most audit.interval. The rows contain the interval and
+// the time of the oldest audit, in seconds; the samples end at 3600.
 func TestAlertOnLateAudits(t *testing.T) {
 	for _, tc := range []struct {
 		name              string
@@ -112,9 +112,9 @@ func TestAlertOnLateAudits(t *testing.T) {
 	}{
 		{"default interval, 14 minutes late", 60, 2700, ""},
 		{"default interval, 19 minutes late", 60, 2400, "1200.00"},
-		{"an undisturbed pod with an interval of 30 minutes", 1800, 1800, ""},
-		{"an undisturbed pod with an interval of a day", 86400, 3600 - 86400, ""},
-		{"an audit that is overdue for 50 minutes", 1800, -1200, "4800.00"},
+		{"interval of 30 minutes, on time", 1800, 1800, ""},
+		{"interval of a day, on time", 86400, 3600 - 86400, ""},
+		{"interval of 30 minutes, 50 minutes late", 1800, -1200, "4800.00"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			samples := fmt.Sprintf("sluice_audit_interval_seconds %dx60\n\t"+

@@ -17,8 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// As in istio-cni's chart, the profile sets a default that the value under cni overrides. The same
-// value outside of cni is rejected, because istio-cni's chart ignores it.
+// As in istio-cni's chart, the profile sets a default that the value under cni overrides.
 func TestProfileEnablesAmbientMode(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}":                              "false",

@@ -154,7 +154,7 @@ func TestDashboardUsesExistingMetrics(t *testing.T) {
 	shown, ids, cells := map[string]bool{}, map[int]bool{}, map[[2]int]string{}
 	for _, p := range d.Panels {
 		if ids[p.ID] {
-			t.Errorf("%s: duplicate panel id", p.Title)
+			t.Errorf("%s: duplicate panel id %d", p.Title, p.ID)
 		}
 		ids[p.ID] = true
 		for _, target := range p.Targets {

@@ -31,7 +31,7 @@ func TestNullMeansTheDefault(t *testing.T) {
 	if len(keys) < 100 {
 		t.Errorf("%d keys, want at least 100", len(keys))
 	}
-	// All objects exist.
+	// These values enable optional objects.
 	const values = `{profile: ambient, dashboard: {enabled: true}, podMonitor: {enabled: true},
 		prometheusRule: {enabled: true}, resourceQuotas: {enabled: true},
 		global: {networkPolicy: {enabled: true}, imagePullSecrets: [a]}}`
@@ -86,8 +86,7 @@ func keysOf(values map[string]any, outer []string) [][]string {
 	return keys
 }
 
-// setNull sets the value at a path to null. It reports false, without a change, if there is another
-// value.
+// setNull sets the value at a path to null, and reports whether the path had no value before.
 func setNull(values map[string]any, path []string) bool {
 	inner, isSet := values[path[0]]
 	if len(path) == 1 {

@@ -112,7 +112,7 @@ func TestLabelsAndAnnotationsFromValuesAreSet(t *testing.T) {
 	ds := deployed.agent(t)
 	for k, v := range ds.Spec.Selector.MatchLabels {
 		if ds.Spec.Template.Labels[k] != v || ds.Labels[k] != v {
-			t.Errorf("the pods do not have the selector's label %s=%s", k, v)
+			t.Errorf("the pods or the DaemonSet do not have the selector's label %s=%s", k, v)
 		}
 	}
 	got := []string{

@@ -5,8 +5,6 @@ package deploy
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	charter "helm.sh/helm/v4/pkg/chart"
@@ -90,9 +88,9 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 // newRendering separates the objects, hooks and notes of rendered files, and sorts the objects.
 func newRendering(files map[string]string) (Rendering, error) {
 	var r Rendering
-	for _, name := range slices.Collect(maps.Keys(files)) {
+	for name, text := range files {
 		if strings.HasSuffix(name, "NOTES.txt") {
-			r.Notes = files[name]
+			r.Notes = text
 			delete(files, name)
 		}
 	}

@@ -277,8 +277,6 @@ func TestRejectedValues(t *testing.T) {
 			"_internal_defaults_do_not_set: {hub: a.b}",
 			"_internal_defaults_do_not_set: contains the defaults of istio-cni's chart",
 		},
-		// istio-cni's chart ignores these values, because a profile or a platform sets them under
-		// cni.
 		{
 			"{profile: ambient, ambient: {enabled: false}}",
 			"ambient.enabled false: istio-cni's chart ignores this value with profile=ambient",
@@ -493,7 +491,6 @@ func TestRejectedValues(t *testing.T) {
 			"compatibilityVersion 9.9: must be a version of Istio in quotes, such as \"1.30\", or empty",
 		},
 		{"compatibilityVersion: 1.30", "compatibilityVersion 1.3: must be a version of Istio in quotes"},
-		// Keys of earlier versions of istio-cni's chart.
 		{
 			"rollingMaxUnavailable: 2",
 			"rollingMaxUnavailable: is a key of earlier versions of istio-cni's chart; " +
@@ -575,7 +572,7 @@ func TestRejectedValues(t *testing.T) {
 	}
 }
 
-// The chart rejects durations that the agent would reject at its start.
+// The chart accepts exactly the durations that the agent accepts.
 func TestChartRejectsInvalidDurations(t *testing.T) {
 	durations := 0
 	for _, s := range settings.All() {
@@ -638,7 +635,7 @@ func TestErrorsContainTheKey(t *testing.T) {
 	}
 	walk(parse(t, string(data)), nil)
 	if tested < 100 {
-		t.Errorf("%d values, want at least 100", tested)
+		t.Errorf("%d keys, want at least 100", tested)
 	}
 }
 
