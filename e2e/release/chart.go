@@ -14,7 +14,7 @@ import (
 const chartDir = "install/chart"
 
 // addChart writes the packaged chart. It sets the version, the changes from the change log, the
-// hub, and the digest of the image, so that nodes pull exactly this image.
+// image's name, the hub, and the digest of the image, so that nodes pull exactly this image.
 func (r *Release) addChart(imageDigest string) error {
 	dir := os.DirFS(filepath.Join(r.Source, chartDir))
 	var files []file
@@ -56,9 +56,5 @@ func (r *Release) addChart(imageDigest string) error {
 		}
 		files[i].content = []byte(strings.Replace(string(files[i].content), edit.from, edit.to, 1))
 	}
-	// Helm requires Chart.yaml before the files of subdirectories.
-	slices.SortStableFunc(files, func(a, b file) int {
-		return strings.Count(a.name, "/") - strings.Count(b.name, "/")
-	})
 	return r.addArchive(r.chartName(), files)
 }

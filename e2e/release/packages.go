@@ -13,7 +13,7 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// addPackages writes the packages of the rules command for Debian and RPM.
+// addPackages writes the deb and rpm packages of the rules command.
 func (r *Release) addPackages(arch string, program, license []byte, docs documents) (err error) {
 	dir, err := os.MkdirTemp("", "package")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A module is a Go module in an SPDX document. PackageURL is a purl.
+// A module is a Go module in an SPDX document. PackageURL is its purl.
 type module struct{ ID, Path, Version, PackageURL string }
 
 // addSBOM writes the SPDX document of a program, which lists the modules in the build information
