@@ -89,6 +89,10 @@ func (r *auditRun) repair(
 	r.unlockRules()
 	failure := metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure)
 	switch {
+	case errors.Is(err, errRemovedAgain):
+		r.Metrics.Count(failure, 1)
+		r.nextAuditAt = r.now // the next repair is subject only to the rate limit of repairs
+		return
 	case errors.As(err, new(incompleteRepairError)):
 		r.Metrics.Count(failure, 1)
 		r.nextAuditAt = r.now.Add(errorBackoff)
@@ -129,6 +133,10 @@ func (r *auditRun) repair(
 // example because the other backend could not be read. It does not delay the next repair.
 type incompleteRepairError struct{ error }
 
+// errRemovedAgain is the error of a repair after which the pod has no rules: another process has
+// removed them between the repair and the check.
+var errRemovedAgain = errors.New("the rules were removed again")
+
 // onFailedRepair plans the next audit for the time when another repair is allowed.
 func (r *auditRun) onFailedRepair() {
 	r.repairBackoff.recordAttempt(r.uid, &r.unrepaired.failed, r.now)
@@ -160,6 +168,9 @@ func (r *auditRun) apply(
 	r.desired.backend = applied.Backend
 	if repairErr == nil && err != nil {
 		return nil, fmt.Errorf("check the result of the repair: %w", err)
+	}
+	if repairErr == nil && len(found.Differences) > 0 && !found.HasRules {
+		return nil, errRemovedAgain
 	}
 	if len(found.Differences) == 0 {
 		// If the repair has created only some rules again, their counters begin at 0. Read them

@@ -255,6 +255,39 @@ func TestRemovedRulesAreRestoredWithinASecond(t *testing.T) {
 	}
 }
 
+// TestRulesThatAreRemovedDuringRepairsAreRestoredWithinASecond checks that repairs have no backoff,
+// only their rate limit, if another process removes the rules before the check of each repair. When
+// the process ends, the pod is redirected within a second.
+func TestRulesThatAreRemovedDuringRepairsAreRestoredWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
+		})
+		env.change(s, func() {
+			s.rules = rules.Ruleset{}
+			s.afterRepair = func() { s.rules = rules.Ruleset{} }
+		})
+		advance(5 * time.Minute)
+		if s.applied < 5*60-5 || s.applied > 5*60+5 {
+			t.Errorf("repaired %d times in five minutes, want about once a second", s.applied)
+		}
+		for _, e := range env.events {
+			if !strings.Contains(e.Message, "another program changes the rules repeatedly") {
+				t.Errorf("event %q, want only events about repeated changes", e.Message)
+			}
+		}
+		if env.states() != "1 unprotected" || len(env.events) == 0 {
+			t.Errorf("%s, %d events; want 1 unprotected, some", env.states(), len(env.events))
+		}
+		env.set(func() { s.afterRepair = nil })
+		advance(time.Second)
+		if env.states() != "1 redirected" {
+			t.Errorf("a second after the last removal: %s, want 1 redirected", env.states())
+		}
+	})
+}
+
 // TestDriftThatCannotBeRepairedIsReportedOnce checks that differences that cannot be repaired are
 // reported once and shown as a state, and that the repair is retried rarely.
 func TestDriftThatCannotBeRepairedIsReportedOnce(t *testing.T) {

@@ -83,7 +83,7 @@ func (r *auditRun) inspect(
 		r.state, r.undecidedSince = Drifted, time.Time{}
 		if equal && r.haveRulesChanged(ns, rs) {
 			// Without Sluice's rules, traffic bypasses the proxy whatever the foreign rules are.
-			r.lastEqual, r.foreignEffect, r.effect = lastEqual{}, foreignEffect{}, foreign.None
+			r.lastEqual, r.foreignEffect, r.effect = lastEqual{}, foreignEffect{}, ""
 			r.nextAuditAt = r.now
 			return
 		}
