@@ -406,6 +406,23 @@ func TestParseLenient(t *testing.T) {
 	}
 }
 
+// TestListWithAnElementOfAnotherTypeIsInvalidAsAWhole checks that there is one fault, about the whole
+// list, and that none of the elements is stored.
+func TestListWithAnElementOfAnotherTypeIsInvalidAsAWhole(t *testing.T) {
+	for _, field := range []string{"deviations_off", "exclude_namespaces"} {
+		text := configuration(fmt.Sprintf(`%q:["nat-first",5]`, field))
+		_, err := config.Parse(text)
+		var faults rules.Faults
+		if !errors.As(err, &faults) || len(faults) != 1 || faults[0].Value != `["nat-first",5]` {
+			t.Errorf("%s: error %v, want one fault about the list", field, err)
+		}
+		c := config.ParseLenient(text)
+		if len(c.Decide.Without) > 0 || len(c.Decide.ExcludeNamespaces) > 0 {
+			t.Errorf("%s: settings %+v, want no element of the list", field, c.Decide)
+		}
+	}
+}
+
 // TestParseLenientKeepsDefaults checks that invalid values and invalid elements of lists are not
 // stored.
 func TestParseLenientKeepsDefaults(t *testing.T) {

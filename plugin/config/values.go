@@ -221,6 +221,9 @@ func fromParameter(name string, store func(*Config, *parameter.Values)) Field {
 	p := parameter.OfConfig(name)
 	set := func(c *Config, raw json.RawMessage) []string {
 		texts, wrong := valueTexts(p, raw)
+		if wrong != nil {
+			return wrong
+		}
 		var v parameter.Values
 		valid := 0
 		for _, text := range texts {
