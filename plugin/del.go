@@ -11,9 +11,8 @@ import (
 
 // Del removes the record of the attachment. It also removes the rules, unless the runtime destroys
 // the namespace anyway or another attachment needs them. It always succeeds, because a runtime
-// would repeat a failed DEL forever.
-// Remaining rules are removed with the namespace, and remaining records by GC. Del reads no pod,
-// and uses the valid part of an invalid configuration.
+// would repeat a failed DEL forever. Remaining rules are removed with the namespace, and remaining
+// records by GC. Del reads no pod, and uses the valid part of an invalid configuration.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	start := p.Now()
 	c := config.ParseLenient(args.StdinData)

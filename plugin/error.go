@@ -16,7 +16,7 @@ import (
 const (
 	CodePod        uint = 100 // the pod cannot be read
 	CodeParameters uint = 101 // the pod has invalid settings
-	CodeApply      uint = 102 // the kernel refused the rules
+	CodeApply      uint = 102 // rules cannot be installed or removed
 	CodeVerify     uint = 103 // the kernel has other rules than ADD sent, or rules are unreadable
 	CodeDrift      uint = 104 // CHECK found differences, or rules of a pod without redirection
 )

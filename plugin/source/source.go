@@ -35,7 +35,7 @@ type Ref struct {
 // String returns namespace and name as kubectl prints them.
 func (r Ref) String() string { return r.Namespace + "/" + r.Name }
 
-// maxShown limits the length of the names in a message. Both names together may be 317 bytes long.
+// maxShown limits the length of namespace and name in a message. They may have 63 and 253 bytes.
 const maxShown = 64
 
 // Shown returns namespace and name for messages. Long names are truncated.
