@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
@@ -60,7 +61,7 @@ func TestAddValidate(t *testing.T) {
 				}
 				return
 			}
-			checkText(t, err, row.text)
+			agenttest.CheckText(t, err, row.text)
 		})
 	}
 }

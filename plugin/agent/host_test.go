@@ -45,7 +45,7 @@ func TestRulesOfTheNodePassTheSocketUnchanged(t *testing.T) {
 			c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t,
 				agenttest.Frames(`{"version":1}`, strings.Replace(string(body), row.old, row.new, 1))))}
 			_, err := c.Host(requestContext(t))
-			checkText(t, err, row.want)
+			agenttest.CheckText(t, err, row.want)
 		})
 	}
 }

@@ -73,7 +73,7 @@ func TestErrorsSayWhyAPodIsNotLocated(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t, row.answer))}
 			_, err := c.Locate(requestContext(t), "default", "web")
-			checkText(t, err, row.text)
+			agenttest.CheckText(t, err, row.text)
 			if agent.IsNotFound(err) != row.notFound || agent.IsNotRunning(err) {
 				t.Errorf("not found: %v, want %v; not running: %v, want false; error %#v",
 					agent.IsNotFound(err), row.notFound, agent.IsNotRunning(err), err)
@@ -123,7 +123,7 @@ func TestLocationValidate(t *testing.T) {
 			row.change(&l)
 			err := l.Validate()
 			if row.text != "" {
-				checkText(t, err, row.text)
+				agenttest.CheckText(t, err, row.text)
 			} else if err != nil {
 				t.Errorf("error %v, want none", err)
 			}

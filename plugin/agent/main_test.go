@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,17 +19,4 @@ func requestContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// checkText checks that the text of the error contains each of the texts.
-func checkText(t testing.TB, err error, texts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want one with the texts %q", texts)
-	}
-	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("error %v, want %q in it", err, text)
-		}
-	}
 }

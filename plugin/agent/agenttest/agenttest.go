@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
@@ -73,4 +74,17 @@ func Frames(texts ...string) []byte {
 		b = agent.AppendFrame(b, []byte(text))
 	}
 	return b
+}
+
+// CheckText checks that the text of the error contains each of the texts.
+func CheckText(t testing.TB, err error, texts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with the texts %q", texts)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %v, want %q in it", err, text)
+		}
+	}
 }

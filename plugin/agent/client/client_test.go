@@ -137,7 +137,7 @@ func TestErrorKindOfEachAnswer(t *testing.T) {
 				t.Fatalf("pod %v, kind %q, want %q: %v", pod, source.KindOf(err), row.kind, err)
 			}
 			if err != nil {
-				checkText(t, err, row.text)
+				agenttest.CheckText(t, err, row.text)
 			}
 		})
 	}
@@ -154,11 +154,11 @@ func TestNamespaceAndReady(t *testing.T) {
 	}
 	_, err = client(agenttest.Frames(`{"version":1}`,
 		`{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
-	checkText(t, err, "namespace default: node agent: its answer is about another namespace")
+	agenttest.CheckText(t, err, "namespace default: node agent: its answer is about another namespace")
 	if err := client(agenttest.Frames(`{"version":1}`, ``)).Ready(t.Context()); err != nil {
 		t.Errorf("Ready: %v", err)
 	}
-	checkText(t, client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Ready(t.Context()),
+	agenttest.CheckText(t, client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Ready(t.Context()),
 		"node agent: hm")
 }
 
@@ -184,11 +184,11 @@ func TestMissingAgentIsUnavailable(t *testing.T) {
 	} {
 		c := client.New(client.Options{Socket: path})
 		_, err := c.Pod(t.Context(), web)
-		checkText(t, err, "pod default/web: node agent: socket "+path+": ", text)
+		agenttest.CheckText(t, err, "pod default/web: node agent: socket "+path+": ", text)
 		if !source.IsUnavailable(err) {
 			t.Errorf("kind %q, want unavailable", source.KindOf(err))
 		}
-		checkText(t, c.Report(sampleAdd), path)
+		agenttest.CheckText(t, c.Report(sampleAdd), path)
 	}
 }
 
@@ -204,12 +204,12 @@ func TestOnlyTheFirstQueryWaitsForAnUnresponsiveAgent(t *testing.T) {
 	c := client.New(client.Options{Socket: path, Timeout: timeout})
 	start := time.Now()
 	_, err := c.Pod(t.Context(), web)
-	checkText(t, err, "pod default/web: node agent: no answer within ")
+	agenttest.CheckText(t, err, "pod default/web: node agent: no answer within ")
 	if elapsed := time.Since(start); elapsed < timeout || elapsed > 30*time.Second {
 		t.Errorf("the query took %v, want about %v", elapsed, timeout)
 	}
 	_, err = c.Namespace(t.Context(), "default")
-	checkText(t, err, "namespace default: node agent: an earlier answer did not arrive in time")
+	agenttest.CheckText(t, err, "namespace default: node agent: an earlier answer did not arrive in time")
 	if !source.IsUnavailable(err) {
 		t.Errorf("kind %q, want unavailable", source.KindOf(err))
 	}
@@ -240,7 +240,7 @@ func TestCanceledRequestEnds(t *testing.T) {
 	})
 	_, err := client.New(client.Options{Socket: path, Timeout: time.Hour}).Pod(ctx, web)
 	close(release)
-	checkText(t, err, "no answer within ")
+	agenttest.CheckText(t, err, "no answer within ")
 }
 
 // TestUntrustedSocketIsNotUsed checks that nothing is sent to a listener that does not run as root.
@@ -262,11 +262,11 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	}
 	c := client.New(client.Options{Socket: path})
 	_, err := c.Pod(t.Context(), web)
-	checkText(t, err, fmt.Sprintf("socket %s: the listener runs as uid 65534, want 0", path))
+	agenttest.CheckText(t, err, fmt.Sprintf("socket %s: the listener runs as uid 65534, want 0", path))
 	if !source.IsUnavailable(err) || <-read != 0 {
 		t.Errorf("the client has sent data, or the error has kind %q, want unavailable", source.KindOf(err))
 	}
-	checkText(t, c.Report(sampleAdd), "runs as uid 65534")
+	agenttest.CheckText(t, c.Report(sampleAdd), "runs as uid 65534")
 }
 
 // asNobody calls f with the effective uid of nobody, on a new thread.

@@ -84,6 +84,6 @@ func TestWriteNeverFails(t *testing.T) {
 func TestInvalidReportIsNotSent(t *testing.T) {
 	a := sampleAdd
 	a.Result = "hm"
-	checkText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a),
+	agenttest.CheckText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a),
 		`result: "hm" is not one of`)
 }
