@@ -10,32 +10,33 @@
 //
 // # Readiness
 //
-// Ready means that an ADD would succeed now, as far as known. The plugin must be able to read pods
-// in one of two ways. The socket is available once the node's pods have been listed, as long as the
-// API server permits the agent to watch them. An outage of the API server does not matter, because
-// no pod is scheduled to the node meanwhile. The kubeconfig is available while the API server
-// replies and permits the plugin to read pods. An outage of more than half a minute makes the
-// kubeconfig unavailable. The agent checks the kubeconfig every half minute if it does not serve
-// the socket, otherwise every ten minutes.
+// Ready means that an ADD would succeed now, as far as the agent knows. The plugin must be able to
+// read pods in one of two ways. The socket is available once the node's pods have been listed, as
+// long as the API server permits the agent to watch them. An outage of the API server does not
+// matter, because no pod is scheduled to the node meanwhile. The kubeconfig is available while the
+// API server replies and permits the plugin to read pods. An outage of more than half a minute
+// makes the kubeconfig unavailable. The agent checks the kubeconfig every half minute if it does
+// not serve the socket, otherwise every ten minutes.
 //
 // The API server must accept the agent's own credentials (package credential), and the permissions
 // of the plugin's kubeconfig must be known.
 //
-// Neither way may lack a permission, because only a person can grant it. If one way lacks a
-// permission and the other is available, the agent inserts the plugin into the chain, so that pods
-// are redirected; but the node is not ready and keeps its start-up taint. Missing permissions are
-// checked again every few seconds.
+// The node is ready only if neither way lacks a permission, because only a person can grant it. If
+// one way lacks a permission and the other is available, the agent inserts the plugin into the
+// chain, so that pods are redirected; but the node is not ready and keeps its start-up taint.
+// Missing permissions are checked again every few seconds.
 //
-// If no feature that enters pods is enabled, the agent has no capabilities to test the kernel. The
-// kernel is then assumed to support the rules, and readiness says so.
+// If no feature that enters the network namespaces of pods is enabled, the agent lacks the
+// capabilities to test the kernel. The kernel is then assumed to support the rules, and readiness
+// says so.
 //
 // # Reboot
 //
 // The plugin's configuration persists across a reboot, but the kubeconfig, which is on a tmpfs,
 // does not. The agent's pod must start nevertheless. For this pod the plugin therefore neither
 // reads a kubeconfig nor sends a request. It identifies the pod by pod_namespace and
-// agent_daemonset, or by the annotation that the runtime passes (the agent requests this capability
-// in the plugin's configuration).
+// agent_daemonset, or by an annotation. The runtime passes the pod's annotations, because the
+// plugin's configuration requests them by a CNI capability.
 //
 // On runtimes that call STATUS, a missing kubeconfig or an expired token must not make STATUS fail
 // if the configuration names the agent (pod_namespace), because the agent will write a new

@@ -32,7 +32,7 @@ const (
 	// program that writes the configuration may start later than the agent, and until then no pod
 	// with a network starts.
 	noNetworkSettleTime = time.Minute
-	// maxPast is the number of unreported past problems from which problems with the same reason
+	// maxPast is the number of unreported past problems from which on problems with the same reason
 	// are combined.
 	maxPast = 16
 	// recovered is the reason of the event that reports the end of the last problem.
@@ -42,8 +42,8 @@ const (
 
 // nodeEvents reports lasting problems of the node, and their end, as events. It compares the
 // current problems with the reported ones: after an outage of the API server it reports only the
-// problems that still exist, and those of notePast. A problem that occurs again is reported again;
-// [cluster.Client.SendEvent] counts the repetitions in one event.
+// problems that still exist, and the past problems of notePast. A problem that occurs again is
+// reported again; [cluster.Client.SendEvent] counts the repetitions in one event.
 type nodeEvents struct {
 	send func(context.Context, cluster.Event) error
 	node string
@@ -58,7 +58,7 @@ type nodeEvents struct {
 	ready    bool                 // the node is ready
 	since    map[string]time.Time // beginning of the current problems, by reason
 	reported map[string]int       // number of reported occurrences of the current problems, by reason
-	warned   bool                 // a current problem was reported, but not yet the end of all
+	warned   bool                 // a problem was reported, but not yet the end of all problems
 	past     []problemEvent       // reported once each; see notePast
 }
 
@@ -101,8 +101,8 @@ func (ne *nodeEvents) set(current []problemEvent, ready bool) {
 func (ne *nodeEvents) retry() { ne.retryNow.Notify() }
 
 // notePast reports a problem once. It is for problems that have already ended, and for a problem
-// that ends this process. Equal problems, and problems with the same reason if there are too many,
-// are one event with a count.
+// that ends this process. Equal problems are combined into one event with a count; if there are
+// many problems, those with the same reason too.
 func (ne *nodeEvents) notePast(p problemEvent) {
 	p.count = max(1, p.count)
 	ne.mu.Lock()

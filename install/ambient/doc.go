@@ -10,17 +10,18 @@
 //  3. The pod's addresses are added to the node's rules for probes (package hostrules).
 //  4. The annotation ambient.istio.io/redirection is set to enabled. Istiod reads it.
 //
-// A pod leaves in this order: rules, ztunnel, the node's rules, annotation. If a step fails, the
+// A pod leaves ambient mode in this order: its rules are removed, ztunnel is notified, its
+// addresses are removed from the node's rules, and its annotation is removed. If a step fails, the
 // agent repeats the steps until all have succeeded. A deleted pod is only removed from ztunnel and
-// from the node's rules, by its UID. Its annotation does not exist any more, and usually its
-// network namespace and rules do not either.
+// from the node's rules, by its UID. Its annotation no longer exists, and usually neither do its
+// network namespace and rules.
 //
 // # Pods that start
 //
 // In ADD the plugin requests the enrollment of the pod and passes its network namespace
 // ([Node.Add]). ADD waits for ztunnel for up to 30 s, because pods and ztunnel start at the same
-// time after a reboot. Then it fails: a pod of the mesh does not start without ztunnel. After 2 s
-// an event on the pod reports the wait. ADD does not wait until the annotation is set.
+// time after a reboot. After 2 s an event on the pod reports the wait. After 30 s ADD fails: a pod
+// of the mesh does not start without ztunnel. ADD does not wait until the annotation is set.
 //
 // # Migration from istio-cni
 //

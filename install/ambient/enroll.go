@@ -67,7 +67,7 @@ func (n *Node) desiredPodIn(
 	return desired, nil
 }
 
-// Add enrolls a starting pod with the network namespace and the addresses, and returns a
+// Add enrolls a starting pod with the given network namespace and addresses, and returns a
 // description of the installed rules. It waits until the pods of the node are known, other work on
 // the pod has ended, and ztunnel has acknowledged the pod, but not longer than ctx and AddTimeout
 // permit. After [Node.Uninstall] it fails. Its errors have a kind ([source.KindOf]). The caller
@@ -108,23 +108,23 @@ func (n *Node) add(
 		return agent.Enrollment{}, err
 	}
 	ref.UID = desired.object.Metadata.UID // a static pod has another UID in the kubelet
-	own, err := netns.FromHandle(ns.Handle())
+	duplicate, err := netns.FromHandle(ns.Handle())
 	if err != nil {
 		return agent.Enrollment{}, source.WithKind(agent.KindRules, err)
 	}
 	p, err := n.lockForADD(ctx, ref)
 	if err != nil {
-		_ = own.Close()
+		_ = duplicate.Close()
 		return agent.Enrollment{}, source.WithKind(source.Unavailable,
 			errors.New("another enrollment or reconciliation of the pod has not finished"))
 	}
 	defer p.lock.Release(1)
 	// The reconciliation sets the annotation.
 	defer n.queue.Add(nameOf(ref))
-	if p.ns == nil || p.ns.ID() != own.ID() {
-		p.setNS(own)
+	if p.ns == nil || p.ns.ID() != duplicate.ID() {
+		p.setNS(duplicate)
 	} else {
-		_ = own.Close()
+		_ = duplicate.Close()
 	}
 	applied, err := n.enroll(ctx, p, desired, addresses, true, false)
 	// Uninstall may have been called meanwhile. If it is called later, it waits for p.lock.

@@ -53,7 +53,7 @@ type auditRun struct {
 	nextAuditAt   time.Time       // time of the next audit without an event; zero for none
 }
 
-// audit audits a pod. It must not be called for one pod by two goroutines at the same time.
+// audit audits a pod. It must not be called concurrently for the same pod.
 func (a *Auditor) audit(ctx context.Context, uid string) {
 	a.mu.Lock()
 	p := a.pods[uid]
@@ -100,10 +100,10 @@ func (a *Auditor) storeResults(r *auditRun) (removed bool) {
 		p.pausedUntil = time.Now().Add(auditPauseFactor * r.processorTime)
 	}
 	if r.hasCompared {
-		p.audited = r.now
+		p.auditedAt = r.now
 	}
-	switch isUnknown := r.needsSandbox || r.state == Unknown && !r.hasCompared; {
-	case !isUnknown:
+	switch isStartUnknown := r.needsSandbox || r.state == Unknown && !r.hasCompared; {
+	case !isStartUnknown:
 		p.startUnknownSince = time.Time{}
 	case p.startUnknownSince.IsZero():
 		p.startUnknownSince = r.now
@@ -173,8 +173,8 @@ func (r *auditRun) run(ctx context.Context) {
 }
 
 // onUnknownDesired handles a pod whose desired state cannot be determined now. It sets the state
-// Unknown, unless the pod was deleted, the agent is stopping, or the last decision was not to
-// redirect the pod.
+// Unknown, unless the pod was deleted or replaced, the agent is stopping, or the last decision was
+// not to redirect the pod.
 func (r *auditRun) onUnknownDesired(ctx context.Context, err error) {
 	r.nextAuditAt = r.now.Add(errorBackoff)
 	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) {
@@ -238,8 +238,8 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 }
 
 // compare compares the network namespace with the desired state. If they were equal at the last
-// audit and the generation ID of nftables has not changed, the rules in nf_tables are read only for
-// a pod with counters.
+// audit and the generation ID of nftables has not changed since, compare reads the rules in
+// nf_tables only for a pod with counters.
 func (r *auditRun) compare(ns Namespace) (found compat.Comparison, err error) {
 	last := r.lastEqual
 	r.lastEqual = lastEqual{}

@@ -104,11 +104,11 @@ func (r *auditRun) watchNamespace(ns Namespace) {
 	events := r.events
 	if r.pods[r.uid] == r.pod {
 		// The kernel may have given the inode number of the last namespace to another pod.
-		if r.watched != r.sandbox.ID && r.byNetNS[r.watched] == r.uid {
-			delete(r.byNetNS, r.watched)
+		if r.watchedNetNS != r.sandbox.ID && r.byNetNS[r.watchedNetNS] == r.uid {
+			delete(r.byNetNS, r.watchedNetNS)
 		}
-		r.watched = r.sandbox.ID
-		r.byNetNS[r.watched] = r.uid
+		r.watchedNetNS = r.sandbox.ID
+		r.byNetNS[r.watchedNetNS] = r.uid
 	}
 	r.mu.Unlock()
 	r.subscribed = false

@@ -24,10 +24,10 @@ func (a *Auditor) Measure() {
 		effects[p.effect]++
 		switch {
 		case p.state == Unknown:
-		case p.audited.IsZero():
+		case p.auditedAt.IsZero():
 			allAudited = false
-		case p.audited.Before(oldest):
-			oldest = p.audited
+		case p.auditedAt.Before(oldest):
+			oldest = p.auditedAt
 		}
 	}
 	a.mu.Unlock()

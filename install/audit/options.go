@@ -66,7 +66,7 @@ type Options struct {
 	// ProcessorTime returns the processor time of the process; usually [ProcessorTime].
 	ProcessorTime func() time.Duration
 	// Ambient returns a pod if the agent has installed rules of ambient mode in it, and otherwise
-	// nil. With an error this is unknown. The field is nil if ambient mode is disabled.
+	// nil. An error means that this is unknown. The field is nil if ambient mode is disabled.
 	Ambient func(ctx context.Context, uid string) (*AmbientPod, error)
 	// RuleLock is held while the rules of a pod are read or written.
 	RuleLock *rulelock.Lock
@@ -121,7 +121,7 @@ type Metrics interface {
 type Namespace interface {
 	// NS returns the namespace.
 	NS() *netns.NS
-	// Addresses returns the addresses of its interfaces; see [route.Addresses].
+	// Addresses returns the addresses of the namespace's interfaces; see [route.Addresses].
 	Addresses() ([]netip.Addr, error)
 	// Check and Repair call Check and Apply of the backend; see [compat.Backend].
 	Check(compat.BackendName, rules.Ruleset, compat.Snapshot) (compat.Comparison, error)

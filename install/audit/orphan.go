@@ -144,7 +144,7 @@ func (a *Auditor) removeOrphan(uid string) {
 
 // removePod removes an orphaned pod from the auditor's maps. The caller holds a.mu.
 func (a *Auditor) removePod(uid string) {
-	if watched := a.pods[uid].watched; a.byNetNS[watched] == uid {
+	if watched := a.pods[uid].watchedNetNS; a.byNetNS[watched] == uid {
 		delete(a.byNetNS, watched)
 	}
 	delete(a.pods, uid)

@@ -44,8 +44,8 @@ type pod struct {
 	counters podCounters
 	// replaced is set if the pod is orphaned and another pod has the series of its counters.
 	replaced bool
-	// audited is the time of the last audit that set hasCompared.
-	audited time.Time
+	// auditedAt is the time of the last audit that set hasCompared.
+	auditedAt time.Time
 	// startUnknownSince is set while it is unknown whether the runtime called the plugin for the
 	// pod's sandbox, to the time when this became unknown. It is zero if this is known, or if the
 	// pod needs no plugin.
@@ -57,7 +57,7 @@ type pod struct {
 	eventLimit, changeLimit auditLimit
 	pausedUntil             time.Time // no audit begins before, because the last one was expensive
 	pending                 pendingEvents
-	watched                 netns.ID // network namespace whose events cause audits
+	watchedNetNS            netns.ID // network namespace whose events cause audits
 
 	// Only the worker that audits the pod uses these fields:
 

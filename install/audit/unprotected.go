@@ -133,7 +133,7 @@ func (a *Auditor) noteBypass(pod, uid string, created time.Time) {
 
 // NoteSandbox records and counts a running pod in ambient mode whose sandbox was created without
 // the plugin although the chain was complete. Only the runtime's cache shows that the ADD of the
-// chain has ended; other sandboxes are ignored.
+// chain has ended; sandboxes from other sources are ignored.
 func (a *Auditor) NoteSandbox(s sandbox.Sandbox) {
 	if s.Source != sandbox.Runtime {
 		return
@@ -188,9 +188,8 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 	r.inspectForeign(ctx, ns)
 }
 
-// checkAfterRepair applies the policy to a pod that was repaired in place, if it has failed since.
-// The time of the repair is rounded up, because the times of containers have a resolution of a
-// second.
+// checkAfterRepair applies the policy to a pod that was repaired in place and has failed since. The
+// time of the repair is rounded up, because the times of containers have a resolution of a second.
 func (r *auditRun) checkAfterRepair(ctx context.Context) {
 	if r.desired.origin == fromRepair {
 		r.applyPolicy(ctx, r.desired.repairedAt.Truncate(time.Second).Add(time.Second))

@@ -104,7 +104,7 @@ func (a *Auditor) scheduleAll() {
 	}
 	a.auditAllAt = at
 	for uid, p := range a.pods {
-		if p.sandbox != nil || a.byNetNS[p.watched] == uid {
+		if p.sandbox != nil || a.byNetNS[p.watchedNetNS] == uid {
 			p.pending.rules = true
 			a.scheduleAudit(uid, at)
 		}

@@ -67,7 +67,7 @@ type Guard struct {
 	kubelet         Kubelet
 	searchedAt      time.Time // time of the last search for the kubelet; zero before the first one
 	kubeletErr      error     // reason why the kubelet was not found, or nil
-	missingSince    time.Time // time of the first of successive failed searches; zero after a success
+	missingSince    time.Time // time of the first of successive failed searches; zero if none
 	missingReported bool      // the missing kubelet was reported
 	matchesUser     bool      // the kernel cannot match the cgroup: match the user
 	snapshot        compat.Snapshot

@@ -25,11 +25,11 @@ type Actual struct {
 	PluginDirs map[string]PluginDir
 	// Entries contains the journal entries of files in the configuration directory, by name.
 	Entries map[string]journal.Entry
-	// Executables maps each of [Settings.ReplacedTypes] to true if the plugin's executable exists
-	// and is not the no-op executable.
+	// Executables maps each of [Settings.ReplacedTypes] to true if the executable of this type
+	// exists and is not the no-op executable.
 	Executables map[string]bool
-	// InstalledElement is the element that was written for the installed executable if this is an
-	// earlier version. It is nil if the executable is current, or if the element is unknown.
+	// InstalledElement is the element that was written for the installed executable. It is nil if
+	// the executable is [Verified], or if the element is unknown.
 	InstalledElement json.RawMessage
 }
 

@@ -16,12 +16,11 @@ type ConflictingWriter struct {
 	File string
 	// Plugin is the plugin that identifies the program that wrote last; empty for an executable.
 	Plugin string
-	// Writer is the name of the program, as far as the plugin identifies it.
+	// Writer is the name of the program that wrote last, as far as the plugin identifies it.
 	Writer string
 	// Advice is the remedy.
 	Advice string
-	// Rewrites is the number of writes by other programs to the file, from Since to Last. Writer is
-	// the program that wrote last.
+	// Rewrites is the number of writes by other programs to the file, from Since to Last.
 	Rewrites    int
 	Since, Last time.Time
 
@@ -151,7 +150,7 @@ func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 			delete(cs.writers, name)
 			continue
 		}
-		// A program has stopped if it has written neither for two periods nor for maxFastPeriod.
+		// A program has stopped if its last write is older than both two periods and maxFastPeriod.
 		if c.Rewrites >= minRewrites && now.Sub(c.Last) <= max(maxFastPeriod, 2*c.period()) {
 			active = append(active, *c)
 		}

@@ -107,7 +107,7 @@ func (d *directories) check(s Settings, status *Status) {
 	m := d.mountOf(s.NodeRunDir)
 	found, _ := m.compare(s.RunDir, runtimeRoot, s.NodeRunDir, rootErr)
 	if found == Missing {
-		found = Replaced // the runtime creates it when it restarts the agent's container
+		found = Replaced // the runtime creates the directory when it starts the container again
 	}
 	m.report(found, status, s.NodeRunDir, true)
 }

@@ -16,19 +16,19 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Objects provides the objects for the plugin. All methods are called concurrently; errors have a
-// [source.Kind].
+// Objects provides the objects for the plugin. All methods may be called concurrently; errors have
+// a [source.Kind].
 type Objects interface {
-	// Pod and Namespace return an object in JSON. fetched reports whether the object was fetched
-	// from the API server.
+	// Pod and Namespace return an object in JSON. fetched reports whether the result comes from a
+	// new request to the API server.
 	Pod(ctx context.Context, ref source.Ref) (object []byte, fetched bool, err error)
 	Namespace(ctx context.Context, name string) (object []byte, fetched bool, err error)
 	// Ready returns nil if pods are available now.
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of a [Server]. All except Host and Enroll are required. All functions are
-// called concurrently, and must not block unless noted.
+// Options are the options of a [Server]. All except Host and Enroll are required. All functions may
+// be called concurrently, and must not block unless noted.
 type Options struct {
 	// Socket is the path of the socket; see [agent.SocketIn]. Its directory is created if it does
 	// not exist, and gets the mode 0700.
@@ -44,8 +44,8 @@ type Options struct {
 	// Host returns the rules that the node should have for pods in ambient mode. Its errors have a
 	// [source.Kind]. Host is nil if ambient mode is disabled.
 	Host func() (agent.HostRules, error)
-	// Enroll enrolls a pod with the network namespace and the addresses in ambient mode, and
-	// returns when ztunnel has acknowledged the pod. The context ends when the server ends. The
+	// Enroll enrolls a pod with the given network namespace and addresses in ambient mode. It
+	// blocks until ztunnel has acknowledged the pod. The context ends when the server ends. The
 	// errors have a [source.Kind], or a kind of package agent. Enroll is nil if ambient mode is
 	// disabled.
 	Enroll func(
@@ -78,7 +78,7 @@ const (
 	// timeout, so that the plugin receives an error.
 	queryTimeout = 800 * time.Millisecond
 	// locateTimeout is the time limit for a query of a user. It is less than the timeout of the
-	// command rules.
+	// command "rules".
 	locateTimeout = 2500 * time.Millisecond
 	// maxEnrollments is the maximum number of concurrent enrollments. It is more than the maximum
 	// number of pods of a kubelet (maxPods, usually 110 or 250). The server accepts this number of

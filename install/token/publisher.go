@@ -27,16 +27,17 @@ type Options struct {
 	// kubelet projects into the agent's pod.
 	apiclient.Options
 	// Lifetime is the requested lifetime of a token; 24 h if it is 0. The API server may assign a
-	// shorter one. When the agent exits, or the API server stops issuing tokens, a published
-	// requested token remains valid for at least half of its lifetime.
+	// shorter one. When the agent exits, or the API server stops issuing tokens, the requested
+	// token in the kubeconfig remains valid for at least half of its lifetime.
 	Lifetime time.Duration
 	// CheckInterval is the longest interval for checking the published token while the checks
 	// succeed; 10 min if it is 0. Each interval is shortened by a random part of at most a quarter.
 	CheckInterval time.Duration
 	// Namespaces is set if the plugin also reads namespaces, which needs a further permission.
 	Namespaces bool
-	// Poll disables checks after changes of the files. The files are then checked only at intervals
-	// of at most 10 s (30 s after failures). It is for file systems without inotify.
+	// Poll disables the watch of the token, the certificate authority and the kubeconfig. These
+	// files are then read only at intervals of at most 10 s (30 s after failures). It is for file
+	// systems without inotify.
 	Poll bool
 	// Changed, unless nil, is called with each new status, and must not block.
 	Changed func(Status)
@@ -228,7 +229,7 @@ func (p *Publisher) publish(
 		return p.setProblem(err)
 	}
 	if token != p.token {
-		p.renewAt = time.Time{} // of the earlier token
+		p.renewAt = time.Time{} // it was the renewal time of the earlier token
 	}
 	p.token, p.content = token, content
 	p.scheduleCheck(forbidden)
@@ -258,9 +259,9 @@ func (p *Publisher) scheduleRenewal(now time.Time, origin Origin) {
 	p.renewAt = now.Add(shorten(lifetime/2, 4))
 }
 
-// shorten returns a duration that is shorter by a random part of at most d/divisor. Otherwise
-// agents that have started at the same time, or have waited for the same API server, would send
-// their requests at the same time.
+// shorten returns d minus a random duration of at most d/divisor. Otherwise agents that have
+// started at the same time, or have waited for the same API server, would send their requests at
+// the same time.
 func shorten(d time.Duration, divisor int64) time.Duration {
 	return d - rand.N(max(1, d/time.Duration(divisor)))
 }

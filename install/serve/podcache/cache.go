@@ -57,8 +57,8 @@ type Cache struct {
 	client          *rest.RESTClient
 	pods            store
 	namespaces      store
-	wantsNamespaces chan struct{} // closed by the first call of Namespace
-	once            sync.Once     // closes wantsNamespaces
+	startNamespaces chan struct{} // closed by the first call of Namespace; see Run
+	once            sync.Once     // closes startNamespaces
 	fetches         chan struct{} // semaphore for requests to the API server
 }
 
@@ -88,7 +88,7 @@ func New(o Options) (*Cache, error) {
 		options: o, client: client,
 		pods:            store{changed: func(n name) { o.Changed(n.namespace, n.name) }},
 		namespaces:      store{changed: func(n name) { o.NamespaceChanged(n.name) }},
-		wantsNamespaces: make(chan struct{}),
+		startNamespaces: make(chan struct{}),
 		fetches:         make(chan struct{}, maxFetches),
 	}, nil
 }
@@ -105,7 +105,7 @@ func (c *Cache) Run(ctx context.Context) {
 	group.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-c.wantsNamespaces:
+		case <-c.startNamespaces:
 			c.watch(ctx, Namespaces, fields.Everything(), namespaceBackoff, &c.namespaces)
 		}
 	})
@@ -141,8 +141,8 @@ func (c *Cache) Ready(ctx context.Context) error {
 	return c.options.Fetch.Ready(ctx)
 }
 
-// Pod returns the JSON of a pod, which the caller must not change. fetched reports whether the pod
-// was requested from the API server. The errors have a [source.Kind].
+// Pod returns the JSON of a pod, which the caller must not change. fetched reports whether the
+// result comes from a new request to the API server. The errors have a [source.Kind].
 //
 // A pod that was requested before is returned again while the watch is interrupted, or if the API
 // server is unavailable. Otherwise a pod that started during an interruption of the watch could not
@@ -199,7 +199,7 @@ func (c *Cache) Keep(pod []byte) error {
 func (c *Cache) Namespace(
 	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {
-	c.once.Do(func() { close(c.wantsNamespaces) })
+	c.once.Do(func() { close(c.startNamespaces) })
 	if cached := c.namespaces.get(name{"", namespaceName}); cached != nil {
 		return cached.json, false, nil
 	}
@@ -214,10 +214,10 @@ func (c *Cache) Namespace(
 const refetchTimeout = 400 * time.Millisecond
 
 // CurrentNamespace is like [Cache.Namespace], but requests a cached namespace again while the watch
-// is interrupted, because its labels may have changed since. If the request fails, it returns the
-// cached namespace, unless the namespace no longer exists. Otherwise it updates the cache. It is
-// for pods that start: if a pod is started outside the mesh because of earlier labels, nothing
-// corrects this later.
+// is interrupted, because its labels may have changed since. If the request succeeds,
+// CurrentNamespace updates the cache. If it fails, it returns the cached namespace, unless the
+// namespace no longer exists. It is for pods that start, because nothing corrects a pod later that
+// was started outside the mesh because of earlier labels.
 func (c *Cache) CurrentNamespace(
 	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {

@@ -16,14 +16,14 @@ type store struct {
 	objects map[name]*cachedObject
 	// fetched contains objects that were requested one by one since the last list, and that the
 	// watch has not reported since then. At most maxFetched objects are kept.
-	fetched  map[name]*cachedObject
-	watch    watchState
-	reported time.Time // time of the last report of watch.err
+	fetched    map[name]*cachedObject
+	watch      watchState
+	reportedAt time.Time // time of the last report of watch.err
 	// receivesList is set while the watch sends a list, which Replace receives at its end.
 	receivesList bool
-	// isSilent is set if a watch has not sent its list. Until the API server sends an event, the
-	// next watch does not count as established.
-	isSilent bool
+	// wasListMissing is set after a watch did not send its list. Until the API server sends a list
+	// or an event, a watch does not count as established.
+	wasListMissing bool
 	// changed is called after each change, with the zero name if any object may have changed.
 	changed func(name)
 }
@@ -74,7 +74,7 @@ func (s *store) get(n name) *cachedObject {
 const maxFetched = 256
 
 // keepFetched keeps an object that was requested from the API server, until the watch reports the
-// object or the next list.
+// object or a new list.
 func (s *store) keepFetched(n name, o *cachedObject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *store) keepFetched(n name, o *cachedObject) {
 	}
 }
 
-// getFetched returns an object of keepFetched, or nil. isInterrupted reports whether the watch is
-// interrupted.
+// getFetched returns an object that keepFetched has stored, or nil. isInterrupted reports whether
+// the watch is interrupted.
 func (s *store) getFetched(n name) (o *cachedObject, isInterrupted bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -144,9 +144,9 @@ func (s *store) setWatchError(err error) (report bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	report = s.watch.err == nil || now.Sub(s.reported) >= reportInterval
+	report = s.watch.err == nil || now.Sub(s.reportedAt) >= reportInterval
 	if report {
-		s.reported = now
+		s.reportedAt = now
 	}
 	s.watch.err = err
 	return report
@@ -157,7 +157,7 @@ func (s *store) setWatchError(err error) (report bool) {
 func (s *store) watchStarted(sendsList bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.receivesList = sendsList; !sendsList && !s.isSilent {
+	if s.receivesList = sendsList; !sendsList && !s.wasListMissing {
 		s.watch.err, s.watch.current = nil, true
 	}
 }
@@ -166,7 +166,7 @@ func (s *store) watchStarted(sendsList bool) {
 func (s *store) recordMissingList() (isMissing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isSilent = s.isSilent || s.receivesList
+	s.wasListMissing = s.wasListMissing || s.receivesList
 	return s.receivesList
 }
 
@@ -175,8 +175,8 @@ func (s *store) recordMissingList() (isMissing bool) {
 func (s *store) UpdateResourceVersion(string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isSilent {
-		s.isSilent, s.watch.err, s.watch.current = false, nil, true
+	if s.wasListMissing {
+		s.wasListMissing, s.watch.err, s.watch.current = false, nil, true
 	}
 }
 
@@ -259,7 +259,7 @@ func (s *store) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	s.objects, s.fetched, s.watch.synced = objects, nil, true
 	if s.receivesList {
-		s.watch.err, s.watch.current, s.receivesList, s.isSilent = nil, true, false, false
+		s.watch.err, s.watch.current, s.receivesList, s.wasListMissing = nil, true, false, false
 	}
 	s.mu.Unlock()
 	s.changed(name{})
