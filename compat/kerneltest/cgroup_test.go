@@ -48,10 +48,11 @@ func inCgroup(t *testing.T, dir string, ns *netns.NS, fn func() error) {
 	}
 }
 
-// TestCgroupOfTheReceiver verifies which packets the expression 'socket cgroupv2' matches: at
-// prerouting the packets whose receiving socket is in the cgroup, and at output the packets whose
-// sending socket is in it. It verifies that the model predicts the matched rules.
-func TestCgroupOfTheReceiver(t *testing.T) {
+// TestCgroupsOfSenderAndReceiver verifies which packets the expression 'socket cgroupv2' matches:
+// at prerouting the packets whose receiving socket is in the cgroup, and at output the packets
+// whose sending socket is in it. The model, for which the cgroups are unknown, predicts both
+// outcomes.
+func TestCgroupsOfSenderAndReceiver(t *testing.T) {
 	netnstest.RequireRoot(t)
 	dir, cgroup := netnstest.NewCgroup(t, fmt.Sprintf("sluice-test-%d-receiver", os.Getpid()))
 	const atOutput, atPrerouting = "output", "prerouting"
@@ -122,7 +123,6 @@ func TestCgroupOfTheReceiver(t *testing.T) {
 			}
 		})
 	}
-	// For the model, the cgroups of both sockets are unknown.
 	for _, name := range []string{atOutput, atPrerouting} {
 		dropping := rules.Ruleset{Tables: []rules.Table{rs.Tables[0]}}
 		dropping.Tables[0].Chains = []rules.Chain{*rs.Tables[0].Chain(name)}
@@ -143,7 +143,7 @@ func TestCgroupOfTheReceiver(t *testing.T) {
 // cgroup of the socket: the FIN that the kernel sends again after the first one was dropped.
 func TestClosedSocketHasCgroup(t *testing.T) {
 	netnstest.RequireRoot(t)
-	dir, cgroup := netnstest.NewCgroup(t, fmt.Sprintf("sluice-test-%d-receiver", os.Getpid()))
+	dir, cgroup := netnstest.NewCgroup(t, fmt.Sprintf("sluice-test-%d-closed", os.Getpid()))
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, fmt.Sprintf("*filter\n"+
 		"-A OUTPUT -p tcp --tcp-flags FIN FIN -m owner ! --socket-exists -m cgroup --path %s -j ACCEPT\n"+
@@ -177,7 +177,7 @@ func TestClosedSocketHasCgroup(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("no FIN without an owner is in the cgroup")
+			t.Fatal("the kernel has counted no FIN without an owner in the cgroup")
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

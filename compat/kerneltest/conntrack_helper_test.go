@@ -101,7 +101,7 @@ func listenUDP(t *testing.T, ns *netns.NS, address string) net.PacketConn {
 	return c
 }
 
-// TestStatesOfExpectedConnections verifies, for connections that a program expects, the facts
+// TestStatesOfExpectedConnections verifies, for connections that conntrack expects, the facts
 // RelatedFollowsOrigin and ICMPStateFollowsType. Packets in the original direction, including TCP
 // resets and ICMP requests, are related until there is a reply. Replies are established.
 func TestStatesOfExpectedConnections(t *testing.T) {
@@ -194,7 +194,7 @@ func TestStatesOfExpectedConnections(t *testing.T) {
 // expect makes conntrack expect a connection of 127.0.0.1 to itself, in the namespace of the
 // thread. The master connection, also of 127.0.0.1, has a helper. Each argument contains the
 // attributes below CTA_TUPLE_PROTO.
-func expect(master, protocol []*nl.RtAttr) error {
+func expect(master, expected []*nl.RtAttr) error {
 	const expectMaster, expectTuple, expectMask, expectTimeout = 1, 2, 3, 4 // enum ctattr_expect
 	nested := func(kind int, children ...*nl.RtAttr) *nl.RtAttr {
 		a := nl.NewRtAttr(kind|unix.NLA_F_NESTED, nil)
@@ -213,8 +213,8 @@ func expect(master, protocol []*nl.RtAttr) error {
 	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK_EXP<<8, unix.NLM_F_CREATE|unix.NLM_F_ACK)
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET})
 	request.AddData(tuple(expectMaster, loopback, master))
-	request.AddData(tuple(expectTuple, loopback, protocol))
-	request.AddData(tuple(expectMask, everyBit, protocol))
+	request.AddData(tuple(expectTuple, loopback, expected))
+	request.AddData(tuple(expectMask, everyBit, expected))
 	request.AddData(nl.NewRtAttr(expectTimeout, nl.BEUint32Attr(100)))
 	_, err := request.Execute(unix.NETLINK_NETFILTER, 0)
 	return err

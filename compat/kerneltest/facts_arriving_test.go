@@ -173,7 +173,7 @@ func newSender(t *testing.T, pair netnstest.Pair) sender {
 // senderPort is the source port of the packets.
 const senderPort = 40000
 
-// send sends a UDP packet. The link leads to the pod regardless of the header.
+// send sends a UDP packet, which is routed to the pod regardless of its header.
 func (s sender) send(from, to netip.Addr, port uint16) {
 	s.t.Helper()
 	const udpLength, ipv4Length, hops = 8, 28, 64

@@ -327,19 +327,10 @@ func beforeConntrackFacts() (list factList) {
 		})),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 	)
-	list.add("TemplateIsNew", "nft: a zone after conntrack makes an invalid packet new",
-		rulesetOf(chains(rules.Inet, []string{
-			mangleNFT, "ct zone set 5",
-			"ct state new meta mark set 9",
-		})),
-		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
-		"to 10.244.1.5:81 mark 0x9",
-	)
 	return list
 }
 
-// atConntrackFacts returns facts about chains at conntrack's priority, and about zones and notrack
-// in chains after conntrack.
+// atConntrackFacts returns facts about chains at conntrack's priority and after it.
 func atConntrackFacts() (list factList) {
 	list.add("ConntrackPriorityTies", "nft: a zone at -200 takes effect",
 		rulesetOf(chains(rules.Inet, []string{
@@ -413,6 +404,14 @@ func atConntrackFacts() (list factList) {
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "notrack"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0 untracked",
+	)
+	list.add("TemplateIsNew", "nft: a zone after conntrack makes an invalid packet new",
+		rulesetOf(chains(rules.Inet, []string{
+			mangleNFT, "ct zone set 5",
+			"ct state new meta mark set 9",
+		})),
+		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
+		"to 10.244.1.5:81 mark 0x9",
 	)
 	list.add("NFTReadsTemplateStateOnly",
 		"nft: after a zone, ct mark 0 does not match an invalid packet",

@@ -263,7 +263,7 @@ func routeFacts() (list factList) {
 			from = "[fd00:10:244:1::5]:40000"
 		}
 		list.add("UnspecifiedAddressIsReplaced",
-			"a packet of a socket bound to lo to "+c.to+", with mark "+c.mark,
+			"a packet to "+c.to+" of a socket bound to lo, with mark "+c.mark,
 			rulesetOf(chains(rules.Inet, []string{
 				base("route", "output", "-150"), "meta mark set " + c.mark,
 			})),
@@ -281,7 +281,7 @@ func routeFacts() (list factList) {
 		{"7", "::1", "to [::1]:8080 mark 0x7 connection mark 0x0 zone 0"},
 	} {
 		list.add("UnspecifiedAddressIsReplaced",
-			"a packet of a socket bound to lo to [::] is translated to "+c.to+", with mark "+c.mark,
+			"a packet to [::] of a socket bound to lo is translated to "+c.to+", with mark "+c.mark,
 			rulesetOf(chains(rules.Inet, []string{
 				base("nat", "output", "-100"), "meta mark set " + c.mark, "dnat ip6 to " + c.to,
 			})),

@@ -11,7 +11,7 @@ import (
 var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006"),
 	func(p *rules.Packet) { p.OutInterface = "lo" })
 
-// socketFacts returns facts about transparent listeners, and about owners.
+// socketFacts returns facts about the sockets of packets, and about packets without a socket.
 func socketFacts() (list factList) {
 	list.add("SocketsAfterPrerouting",
 		"nft: a packet without a socket has no user at prerouting",

@@ -5,8 +5,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// statementFacts returns facts about nft rules with statements before matches, and about side
-// effects of matches.
+// statementFacts returns facts about statements before matches, side effects of matches,
+// rejections, and neighbor discovery.
 func statementFacts() (list factList) {
 	list.add("EffectsBeforeFailedMatch", "nft: notrack before a match that fails takes effect",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "notrack tcp dport 80 accept"})),

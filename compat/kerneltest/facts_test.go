@@ -129,7 +129,7 @@ func rulesetOf(tables ...kerneltest.Table) kerneltest.Ruleset { return tables }
 // A factList is a list of tests of facts.
 type factList []factTest
 
-// add appends a fact about a packet that is sent while listeners are open.
+// add appends the test of a fact, with a packet that is sent while the listeners are open.
 func (list *factList) add(
 	fact, name string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
 ) {
@@ -242,7 +242,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		tested[f.fact] = true
 	}
 	for _, a := range arrivals {
-		if !a.atInput && a.fact != "" {
+		if a.fact != "" {
 			tested[a.fact] = true
 		}
 	}

@@ -375,7 +375,7 @@ func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 	} {
 		t.Run(tc.family, func(t *testing.T) {
 			ns := netnstest.New(t)
-			types := []string{"!= {" + tc.requests + "}", "{" + tc.requests + "}"}
+			requests := []string{"!= {" + tc.requests + "}", "{" + tc.requests + "}"}
 			answers := []string{"!= {" + tc.answers + "}", "{" + tc.answers + "}"}
 			errors := []string{"!= {" + tc.errors + "}", "{" + tc.errors + "}"}
 			var text strings.Builder
@@ -387,7 +387,7 @@ func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 					%[1]s type %[3]s ct state established ct direction reply counter
 					%[1]s type %[4]s ct state related ct direction original counter
 					%[1]s type %[4]s ct state related ct direction reply counter
-				`, tc.protocol, types[i], answers[i], errors[i])
+				`, tc.protocol, requests[i], answers[i], errors[i])
 			}
 			text.WriteString("}\n}")
 			istiotest.Run(t, ns, text.String(), "nft", "-f", "-")

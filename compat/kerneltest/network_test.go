@@ -29,7 +29,7 @@ func network(t testing.TB) *kerneltest.Network {
 	return n
 }
 
-// TestSentPacketsEqualTheirDescription sends packets of all kinds while no rules are loaded. Each
+// TestSentPacketsEqualTheirDescription sends generated packets while no rules are loaded. Each
 // packet must enter its hook with the fields and the state of its description, and remain
 // unchanged.
 func TestSentPacketsEqualTheirDescription(t *testing.T) {

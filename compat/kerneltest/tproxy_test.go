@@ -17,8 +17,8 @@ import (
 
 // TestTProxyPrefersEstablishedSockets verifies that tproxy looks up the socket of an established
 // connection by the addresses that a packet has when it reaches the rule. If NAT translates the
-// destination later, tproxy therefore assigns the listener to all packets of the connection, and
-// the listener answers them with a reset.
+// destination later, tproxy therefore assigns the listener also to later packets of the connection,
+// and the listener answers them with a reset.
 func TestTProxyPrefersEstablishedSockets(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, row := range []struct {

@@ -121,8 +121,8 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 }
 
 // runTrials runs trials with ascending seeds in parallel until enough returns true, and adds their
-// results to the total. A trial calls shouldShrink to learn whether it should shrink its first
-// failure. Only the first SLUICE_FAILURES calls return true, by default 3.
+// results to the total. A trial calls shouldShrink to learn whether it should shrink a failure.
+// Only the first SLUICE_FAILURES calls return true, by default 3.
 func runTrials[T any](
 	t *testing.T, first uint64, total interface{ Add(T) }, enough func() bool,
 	trial func(n *kerneltest.Network, seed uint64, shouldShrink func() bool) (T, error),

@@ -15,17 +15,11 @@ import (
 func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 	n := network(t)
 	type pair struct {
-		name   string
-		writes func() kerneltest.Table
-		reads  func() kerneltest.Table
+		name          string
+		writes, reads kerneltest.Table
 	}
-	inNFT := func(list ...string) func() kerneltest.Table {
-		return func() kerneltest.Table {
-			return chains(rules.Inet, append([]string{mangleNFT}, list...))
-		}
-	}
-	inXT := func(p kerneltest.Program, list ...string) func() kerneltest.Table {
-		return func() kerneltest.Table { return xtables(p, "mangle", list...) }
+	inNFT := func(list ...string) kerneltest.Table {
+		return chains(rules.Inet, append([]string{mangleNFT}, list...))
 	}
 	pairs := []pair{
 		{
@@ -41,13 +35,13 @@ func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 			pairs,
 			pair{
 				string(p) + ": recent addresses",
-				inXT(p, "PREROUTING -m recent --name r --set", checks),
-				inXT(p, checks),
+				xtables(p, "mangle", "PREROUTING -m recent --name r --set", checks),
+				xtables(p, "mangle", checks),
 			},
 			pair{
 				string(p) + ": a label",
-				inXT(p, "PREROUTING -m connlabel --label 1 --set", labeled),
-				inXT(p, labeled),
+				xtables(p, "mangle", "PREROUTING -m connlabel --label 1 --set", labeled),
+				xtables(p, "mangle", labeled),
 			},
 		)
 	}
@@ -64,8 +58,8 @@ func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 				effect := sendSYN(t, n)
 				return diff.Side{Ruleset: live.Ruleset}, effect.String()
 			}
-			left, withWrite := loadAndSend(tc.writes())
-			right, withoutWrite := loadAndSend(tc.reads())
+			left, withWrite := loadAndSend(tc.writes)
+			right, withoutWrite := loadAndSend(tc.reads)
 			if withWrite != "dropped" || withoutWrite == "dropped" {
 				t.Errorf("the kernel: %s with the writing rule, %s without it; want dropped only "+
 					"with it", withWrite, withoutWrite)

@@ -82,7 +82,7 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 }
 
 // TestLargeListing verifies that the size of a listing is limited, and that the error names the
-// limit and its cause.
+// limit.
 func TestLargeListing(t *testing.T) {
 	large := strings.NewReader(strings.Repeat("# no rules\n", 80<<20/11))
 	for _, tc := range []struct {

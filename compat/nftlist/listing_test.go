@@ -172,8 +172,8 @@ var listedAlike = [][]string{
 	{"meta l4proto icmp drop", "meta nfproto ipv4 meta l4proto icmp drop"},
 }
 
-// TestRulesThatAreListedAlikeAreUndecided verifies that the listing of a rule is not found to be
-// equivalent to a rule that nft lists in the same way.
+// TestRulesThatAreListedAlikeAreUndecided verifies that the comparison of a rule with its listing
+// is undecided if nft lists another rule in the same way.
 func TestRulesThatAreListedAlikeAreUndecided(t *testing.T) {
 	ns := newNamespace(t)
 	for _, group := range listedAlike {
@@ -233,7 +233,8 @@ func TestListingEqualsTheKernelsRules(t *testing.T) {
 	}
 }
 
-// TestListingOfManyRules compares listings with all known rules in several orders.
+// TestListingOfManyRules compares listings of all known rules, in several orders, with the rules of
+// the kernel.
 func TestListingOfManyRules(t *testing.T) {
 	ns := newNamespace(t)
 	for seed := range uint64(3) {

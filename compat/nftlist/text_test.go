@@ -29,9 +29,9 @@ func parsed(t *testing.T, text string) []rules.Rule {
 	return l.Tables[0].Chains[0].Rules
 }
 
-// TestTextOfStatements verifies that statements are read, and that the rest of a rule is unknown
-// from the first unsupported statement on. The statement before it is unknown too, unless the
-// unsupported one begins with a keyword that only begins statements.
+// TestTextOfStatements verifies that statements are read, and that a rule is unknown from the first
+// statement that cannot be parsed. The statement before it is unknown too, unless the other one
+// begins with a keyword that only begins statements.
 func TestTextOfStatements(t *testing.T) {
 	for _, tc := range []struct{ rule, want string }{
 		{"tcp dport 80 counter packets 5 bytes 6 drop", "tcp dport 80 counter drop"},
@@ -71,7 +71,7 @@ func TestTextOfStatements(t *testing.T) {
 		{`meta time "2024-01-01 00:00:00" drop`, `unknown(meta time "2024-01-01 00:00:00") drop`},
 		{`log prefix "x" accept log prefix "y" drop`, `log unknown(accept log prefix "y" drop)`},
 		{"jump d counter", "unknown(jump d counter)"},
-		// A word at the end does not begin an option of the statement before it.
+		// The last word lacks its value.
 		{`tcp dport 80 iifname "a" /`, `tcp dport 80 unknown(iifname "a" /)`},
 		{"tcp dport 80 counter name", "tcp dport 80 unknown(counter name)"},
 		// A text in quotes is not a keyword or the name of a chain.

@@ -17,7 +17,10 @@ import (
 // any effect, or it is an error.
 func TestWordsAfterMatchesAndTargetsWithFurtherOptions(t *testing.T) {
 	const targetError = "want -j, -g, --jump or --goto as a word of its own, without quotes, or an option that is no abbreviation of these"
-	for _, tc := range []struct{ rule, want, complete string }{
+	for _, tc := range []struct {
+		rule, want string
+		complete   string // the rule with complete names, or empty
+	}{
 		{
 			"-p udp -j SNAT --to-source 10.0.0.1 --dpo 53",
 			"meta l4proto udp counter unknown(-j SNAT --to-source 10.0.0.1 --dpo 53)",

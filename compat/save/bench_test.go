@@ -39,7 +39,7 @@ func BenchmarkPrint10000Rules(b *testing.B) {
 	}
 }
 
-// BenchmarkParseCommands parses texts of up to a megabyte, with many commands or long lists of
+// BenchmarkParseCommands parses texts of up to about 1 MiB, with many commands or long lists of
 // addresses.
 func BenchmarkParseCommands(b *testing.B) {
 	const size = 1 << 19

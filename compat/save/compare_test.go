@@ -14,6 +14,7 @@ import (
 // which package xt tests.
 var compareOptions = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),
 	cmpopts.IgnoreFields(rules.Unknown{}, "Ignores"),
 }

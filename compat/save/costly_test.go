@@ -11,7 +11,7 @@ import (
 type costlyText struct {
 	name  string
 	table string
-	// lines writes the rules of the table for size n.
+	// lines writes the chains and rules of the table for size n.
 	lines func(w *costlyWriter, n int)
 	// decidedSize is a size at which the comparison must not end with "cannot decide", or 0.
 	decidedSize int

@@ -106,7 +106,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// TestPacketsOfProgramsAreDecided explains packets of each protocol with the addresses and ports in
+// TestPacketsOfProgramsAreDecided explains TCP, UDP and SCTP packets with addresses and ports in
 // the rules of programs. The types of the addresses and the address of the interface are known, as
 // on a node.
 func TestPacketsOfProgramsAreDecided(t *testing.T) {

@@ -87,9 +87,7 @@ func TestParseLogOfARunThatApplied(t *testing.T) {
 		netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"),
 		netip.MustParseAddr("fd00::a"),
 	}
-	if diff := cmp.Diff(&want, l.Redirect, compareOptions, cmp.Comparer(func(a, b netip.Prefix) bool {
-		return a == b
-	})); diff != "" {
+	if diff := cmp.Diff(&want, l.Redirect, compareOptions); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -72,8 +72,7 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 			if l.NoRedirect != nil {
 				t.Fatal(l.NoRedirect)
 			}
-			if diff := cmp.Diff(&tc.want, l.Redirect, compareOptions,
-				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(&tc.want, l.Redirect, compareOptions); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			if got := strings.Join(l.Unstated, " "); got != tc.unstated {
@@ -159,8 +158,7 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 			if diff := cmp.Diff(placedRules(want.Tables), placedRules(got.Tables)); diff != "" {
 				t.Errorf("%s, version %s: -want +got:\n%s", name, version, diff)
 			}
-			if diff := cmp.Diff(want.Redirect, got.Redirect, compareOptions,
-				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(want.Redirect, got.Redirect, compareOptions); diff != "" {
 				t.Errorf("%s, version %s: -want +got:\n%s", name, version, diff)
 			}
 		}

@@ -181,7 +181,7 @@ func TestParseKeepsLinesCountersAndComments(t *testing.T) {
 }
 
 // iptables-restore and ip6tables-restore may read the same text. Each skips the rules for the other
-// family, regardless of what follows the option, and reads addresses after the other options.
+// family, even if their options are not valid for its own family.
 func TestParseSkipsRulesOfTheOtherFamily(t *testing.T) {
 	for text, family := range map[string]rules.Family{
 		"-6 -s fe80::/10 -p ipv6-icmp -m icmp6 --icmpv6-type 1 -j DROP": rules.IPv6,
