@@ -100,7 +100,7 @@ func marking(hook rules.Hook, mark uint32) rules.Table {
 	}}}
 }
 
-// istioMangle contains the rules of istio-iptables that save TPROXY's mark.
+// istioMangle contains the rule of istio-iptables that saves TPROXY's mark.
 var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rules.Chain{
 	{
 		Name: "PREROUTING",
@@ -218,7 +218,7 @@ func TestDiagnose(t *testing.T) {
 		facts    func(*Facts)
 		severity Severity
 		// contains is a part of the summary of a finding. If the facts cause no finding of their
-		// own, it is a part of the finding about src_valid_mark, which always exists.
+		// own, this is a finding that also exists without them.
 		contains string
 		verdict  Verdict
 	}{

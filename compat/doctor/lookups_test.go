@@ -68,8 +68,8 @@ func warnings(findings []Finding) string {
 }
 
 // TestBrokenConnectionsAreExplained breaks connections of a redirected pod with routes, policy
-// rules, interfaces and sysctls. A call that was answered gets no answer from another server any
-// more, and the diagnosis names the cause.
+// rules, interfaces, IPsec policies and sysctls. A call that was answered gets no answer from
+// beyond the proxy any more, and the diagnosis names the cause.
 func TestBrokenConnectionsAreExplained(t *testing.T) {
 	const redirect, tproxy = rules.ModeRedirect, rules.ModeTProxy
 	outbound := testbed.Call{Owner: testbed.ApplicationOwner, Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")}
@@ -208,7 +208,7 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 			row.broken.Timeout = time.Second
 			answer, err := network.Dial(row.broken)
 			if err != nil || answer.Outcome == testbed.Answered && len(answer.Upstream) > 0 {
-				t.Errorf("after the change: %s, error %v, want no answer", answer, err)
+				t.Errorf("after the change: %s, error %v, want no answer from beyond the proxy", answer, err)
 			}
 			if found := interferences(network, desired, row.mode); !strings.Contains(found, row.want) {
 				t.Errorf("got\n%s\nwant %q", found, row.want)
@@ -275,8 +275,8 @@ func TestHarmlessRoutesAreNotReported(t *testing.T) {
 	}
 }
 
-// TestHealthyPodsAreNotReported diagnoses pods with one address family, pods in ambient mode, and
-// pods with rules in iptables-legacy.
+// TestHealthyPodsAreNotReported diagnoses pods with one address family, without DNS and in ambient
+// mode, with the rules of each backend.
 func TestHealthyPodsAreNotReported(t *testing.T) {
 	const onlyIPv4 = "ip -6 addr flush dev eth0; sysctl -w net.ipv6.conf.eth0.disable_ipv6=1"
 	for _, row := range []struct {
@@ -334,8 +334,8 @@ func TestHealthyPodsAreNotReported(t *testing.T) {
 	}
 }
 
-// TestManyDroppingRoutes covers a pod with more routes and policy rules that drop packets than are
-// looked up. The number of findings and the time are limited.
+// TestManyDroppingRoutes covers a pod with many policy rules, and with more routes that drop packets
+// than are looked up. The number of findings and the time are limited.
 func TestManyDroppingRoutes(t *testing.T) {
 	network, desired := redirectedPod(t, rules.ModeRedirect)
 	shell(t, network.Pod, `{ for i in $(seq 20000); do
