@@ -96,6 +96,7 @@ func (a *Auditor) storeResults(r *auditRun) (removed bool) {
 		return true
 	}
 	p.state, p.effect = r.state, r.effect
+	p.isUnreadable = p.isUnreadable && r.state == Unknown
 	if r.processorTime >= expensiveAudit {
 		p.pausedUntil = time.Now().Add(auditPauseFactor * r.processorTime)
 	}
@@ -312,11 +313,17 @@ func (r *auditRun) timeSince(begin *time.Time) time.Duration {
 	return r.now.Sub(*begin)
 }
 
-// onUnreadable sets the state of a pod whose actual or desired state cannot be read.
+// onUnreadable sets the state of a pod whose actual or desired state cannot be read. The first of
+// successive failures may have a cause that has ended, such as a lack of memory or descriptors, and
+// the pod may lack rules: its audit is repeated soon.
 func (r *auditRun) onUnreadable(err error) {
 	r.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
 	r.logUnknownState(err)
-	r.state, r.nextAuditAt = Unknown, r.now.Add(errorBackoff)
+	retry := errorBackoff
+	if !r.isUnreadable {
+		r.isUnreadable, retry = true, initialBackoff
+	}
+	r.state, r.nextAuditAt = Unknown, r.now.Add(retry)
 }
 
 // logUnknownState logs the reason why the state of a pod is unknown.

@@ -40,6 +40,27 @@ func TestANamespaceThatCannotBeReadIsRetriedRarely(t *testing.T) {
 	})
 }
 
+// TestASingleFailureIsRetriedSoon checks that a pod that lost its rules is redirected about a second
+// after an audit that could not read them once.
+func TestASingleFailureIsRetriedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
+		for range 2 { // the second failure follows a success
+			env.change(s, func() { s.rules, s.checkErr = rules.Ruleset{}, errors.New("no buffer space available") })
+			synctest.Wait()
+			if env.states() != "1 unknown" {
+				t.Fatalf("states: %s, want 1 unknown", env.states())
+			}
+			env.set(func() { s.checkErr = nil })
+			advance(2 * time.Second)
+			if env.states() != "1 redirected" {
+				t.Errorf("states: %s, want 1 redirected", env.states())
+			}
+		}
+	})
+}
+
 // TestAPodWithAnUnreadablePartIsUnknown checks that a pod is unknown, and neither repaired nor
 // reported, while a part of its state that is necessary for the decision cannot be read.
 func TestAPodWithAnUnreadablePartIsUnknown(t *testing.T) {

@@ -68,6 +68,8 @@ type pod struct {
 	desired       desiredState
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
+	// isUnreadable is set if the state could not be read in an audit, until the state is known.
+	isUnreadable bool
 	// undecidedSince is the time of the first of successive audits that could not decide whether
 	// traffic bypasses the proxy, because of foreign rules or a missing address. It is zero if the
 	// last audit could decide.
