@@ -15,8 +15,8 @@ type Configuration struct {
 	Pod       Pod
 	// ResolvConf is the content of /etc/resolv.conf.
 	ResolvConf string
-	// Idle is true if the programs must create no rules.
-	Idle bool
+	// NoRules is true if the programs must create no rules.
+	NoRules bool
 	// Refused is set if istio-iptables or Sluice rejects the configuration.
 	Refused *Refusal
 }

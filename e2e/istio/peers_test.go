@@ -26,8 +26,8 @@ func TestPeers(t *testing.T) {
 			case c.Refused != nil:
 				checkRefusal(t, c)
 				return
-			case c.Idle:
-				native.checkIdle(t, c)
+			case c.NoRules:
+				native.checkNoRules(t, c)
 				return
 			}
 			s := newTestCase(t, c)

@@ -50,7 +50,7 @@ func Single() []istio.Configuration {
 			for _, mode := range orDefault(p.Modes, redirect) {
 				for _, pod := range orDefault(p.Pods, v4) {
 					c := configure(pod, modeSetting(mode), v.settings)
-					c.Group, c.Idle, c.Refused = p.Group, p.Idle, p.Refused
+					c.Group, c.NoRules, c.Refused = p.Group, p.NoRules, p.Refused
 					c.Name = p.Group + "/" + withoutSeparators(v.name) + "/" + pod.name
 					if len(p.Modes) > 1 {
 						c.Name += "/" + mode

@@ -21,13 +21,13 @@ var matrixYAML []byte
 // A parameter is a row of matrix.yaml, which describes the fields. Values includes the values of
 // Each.
 type parameter struct {
-	Group            string
-	Pods             []pod
-	Modes            []string
-	SingleOnly, Idle bool
-	Refused          *istio.Refusal
-	Each             map[string][]string
-	Values           []value
+	Group               string
+	Pods                []pod
+	Modes               []string
+	SingleOnly, NoRules bool
+	Refused             *istio.Refusal
+	Each                map[string][]string
+	Values              []value
 }
 
 // A value consists of one or more settings.

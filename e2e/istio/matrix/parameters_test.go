@@ -7,7 +7,7 @@ import (
 
 func TestParseRejectsInvalidRows(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
-		{"{group: x, idel: true}", `unknown field "idel"`},
+		{"{group: x, noRule: true}", `unknown field "noRule"`},
 		{"{group: x, pods: [v5]}", `no pod has the name "v5"`},
 		{"{group: x, modes: [tproxy]}", `x: mode "tproxy", want one of ["REDIRECT" "TPROXY"]`},
 		{"{group: x, each: {a: [], b: []}}", "x: each: 2 names, want 1"},

@@ -13,9 +13,8 @@ import (
 // dryRun is the finding that istio-nftables programs rules in a dry run.
 var dryRun = finding{id: "dry-run", description: "a dry run programs the rules"}
 
-// checkIdle runs the programs, and checks that they create no rules, except istio-nftables in a dry
-// run.
-func (n *differenceCounter) checkIdle(t *testing.T, c istio.Configuration) {
+// checkNoRules checks that the programs create no rules, except istio-nftables in a dry run.
+func (n *differenceCounter) checkNoRules(t *testing.T, c istio.Configuration) {
 	t.Helper()
 	for _, variant := range []string{byLegacy, byNative} {
 		ns, result := start(t, c, variant)
