@@ -25,7 +25,7 @@ func Exchange(conn net.Conn, query *dns.Msg) (*dns.Msg, error) {
 func Forward(conn net.Conn, query *dns.Msg, pod string) (*dns.Msg, error) {
 	response, err := Exchange(conn, query)
 	if err == nil {
-		Sign(response, Proxy, pod)
+		AddText(response, Proxy, pod)
 	}
 	return response, err
 }

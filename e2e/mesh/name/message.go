@@ -39,16 +39,16 @@ type Resolution struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Sign adds a TXT record with an owner name and texts to a response.
-func Sign(response *dns.Msg, owner string, texts ...string) {
+// AddText adds a TXT record with an owner name and texts to a response.
+func AddText(response *dns.Msg, owner string, texts ...string) {
 	response.Compress = true
 	response.Extra = append(response.Extra, &dns.TXT{
 		Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: texts,
 	})
 }
 
-// Read returns the content of a response. It returns an error if two proxies have signed it, or if
-// the server's record contains an invalid address.
+// Read returns the content of a response. It returns an error if it contains records of two
+// proxies, or if the server's record contains an invalid address.
 func Read(response *dns.Msg) (Resolution, error) {
 	r := Resolution{Code: dns.RcodeToString[response.Rcode]}
 	for _, record := range response.Answer {
@@ -98,6 +98,6 @@ func Answer(query *dns.Msg, pod string, peer netip.AddrPort) *dns.Msg {
 				&dns.AAAA{Hdr: header, AAAA: Answered6.AsSlice()})
 		}
 	}
-	Sign(response, Server, pod, peer.String())
+	AddText(response, Server, pod, peer.String())
 	return response
 }

@@ -21,10 +21,10 @@ func TestResponseNamesServerAndProxy(t *testing.T) {
 			Server: "dns", Peer: peer, Addresses: []netip.Addr{address}, Code: "NOERROR",
 		}
 		check(t, response, want)
-		name.Sign(response, name.Proxy, "a")
+		name.AddText(response, name.Proxy, "a")
 		want.Proxy = "a"
 		check(t, response, want)
-		name.Sign(response, name.Proxy, "b")
+		name.AddText(response, name.Proxy, "b")
 		if r, err := name.Read(transmitted(t, response)); err == nil {
 			t.Errorf("records of two proxies: %+v, want an error", r)
 		}
