@@ -22,7 +22,7 @@ const ChartDir = "../../install/chart"
 const Namespace = "istio-system"
 
 // Options describes the cluster and the action of Helm. With the zero value, Render renders like
-// helm template.
+// helm template sluice -n istio-system.
 type Options struct {
 	// Kubernetes is the version of the cluster. The default is the version in the default
 	// capabilities of Helm's libraries. Render does not compare it with the chart's

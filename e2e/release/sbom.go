@@ -13,8 +13,8 @@ import (
 // A module is a Go module in an SPDX document. PackageURL is its purl.
 type module struct{ ID, Path, Version, PackageURL string }
 
-// addSBOM writes the SPDX document of a program, which lists the modules in the build information
-// of the program.
+// addSBOM writes the SPDX document of a program, which lists the dependencies in the program's build
+// information, and the standard library.
 func (r *Release) addSBOM(name, arch string, program []byte) error {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {

@@ -63,8 +63,8 @@ func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop path.Hop)
 }
 
 // Exchange copies in both directions between down and up until both have ended or the direction to
-// up fails, and then closes up. It adds the hop, with its Upstream, to the data for up, and calls
-// closeWrite to end the direction to down.
+// up fails, and then closes up. It sets the hop's Upstream for CopyWithHop, and calls closeWrite to
+// end the direction to down.
 func Exchange(down io.ReadWriter, closeWrite func() error, up net.Conn, hop path.Hop) error {
 	defer func() { _ = up.Close() }()
 	hop.Upstream = path.AddrPort(up.LocalAddr())
