@@ -123,7 +123,7 @@ func (r *result) setBool(pod *Pod, annotation string, value *bool) {
 func (r *result) rerouteInterfaces(pod *Pod) []rules.InterfaceName {
 	const source = "annotation " + rerouteAnnotation
 	var interfaces []rules.InterfaceName
-	wrongCount := 0
+	var wrong []string
 	for element := range strings.SplitSeq(pod.Metadata.Annotations[rerouteAnnotation], ",") {
 		if element = strings.TrimSpace(element); element == "" {
 			continue
@@ -133,14 +133,9 @@ func (r *result) rerouteInterfaces(pod *Pod) []rules.InterfaceName {
 			interfaces = append(interfaces, names...)
 			continue
 		}
-		if wrongCount++; wrongCount <= maxListed {
-			r.addFault(source, quote(element), "the name of an interface, of at most 15 bytes without"+
-				" blanks; + at its end stands for any rest")
-		}
+		wrong = append(wrong, element)
 	}
-	if omitted := wrongCount - maxListed; omitted > 0 {
-		r.addFault(source, "each of "+strconv.Itoa(omitted)+" more elements",
-			"the name of an interface")
-	}
+	r.addFaults(source, wrong, "the name of an interface, of at most 15 bytes without blanks; + at its"+
+		" end stands for any rest")
 	return interfaces
 }

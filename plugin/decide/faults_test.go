@@ -206,7 +206,7 @@ func TestErrorsAreBounded(t *testing.T) {
 		strings.Repeat("x", 65):                          {strings.Repeat("x", 61) + `…" is`},
 		strings.TrimSuffix(strings.Repeat("x,", 8), ","): slices.Repeat([]string{`"x" is`}, 8),
 		strings.TrimSuffix(strings.Repeat("x,", 9),
-			","): append(slices.Repeat([]string{`"x" is`}, 8), "each of 1 more elements is"),
+			","): append(slices.Repeat([]string{`"x" is`}, 8), "one more element is"),
 	} {
 		pod := meshPod()
 		pod.Metadata.Annotations[traffic+"excludeOutboundPorts"] = text

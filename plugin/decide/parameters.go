@@ -115,11 +115,19 @@ func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	if p.Kind == parameter.Mode {
 		allowed = "REDIRECT, TPROXY or NONE" // decideInjection handles NONE
 	}
+	r.addFaults(value.source, wrong, allowed)
+}
+
+// addFaults adds a fault for each of the first wrong elements of a list, and one for the others.
+func (r *result) addFaults(source string, wrong []string, allowed string) {
 	for _, element := range wrong[:min(len(wrong), maxListed)] {
-		r.addFault(value.source, quote(element), allowed)
+		r.addFault(source, quote(element), allowed)
 	}
-	if omitted := len(wrong) - maxListed; omitted > 0 {
-		r.addFault(value.source, fmt.Sprintf("each of %d more elements", omitted), allowed)
+	switch omitted := len(wrong) - maxListed; {
+	case omitted == 1:
+		r.addFault(source, "one more element", allowed)
+	case omitted > 1:
+		r.addFault(source, fmt.Sprintf("each of %d more elements", omitted), allowed)
 	}
 }
 
