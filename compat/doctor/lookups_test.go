@@ -334,8 +334,8 @@ func TestHealthyPodsAreNotReported(t *testing.T) {
 	}
 }
 
-// TestManyDroppingRoutes covers a pod with many policy rules, and with more routes that drop packets
-// than are looked up. The number of findings and the time are limited.
+// TestManyDroppingRoutes covers a pod with many policy rules, and with more routes that drop
+// packets than are looked up. The number of findings and the time are limited.
 func TestManyDroppingRoutes(t *testing.T) {
 	network, desired := redirectedPod(t, rules.ModeRedirect)
 	shell(t, network.Pod, `{ for i in $(seq 20000); do

@@ -198,7 +198,7 @@ func TestParseCommandsInAnyOrder(t *testing.T) {
 	})
 }
 
-// A list of n rules has at most n/200 blocks, and each block has at most 512 rules. A command
+// A long list of n rules has at most n/200 blocks, and each block has at most 512 rules. A command
 // therefore visits at most n/200 blocks and 512 rules.
 func TestListsOfRulesHaveFewSmallBlocks(t *testing.T) {
 	const n = 20000

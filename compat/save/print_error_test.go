@@ -52,7 +52,7 @@ func TestPrintNamesRulesThatIPTablesCannotExpress(t *testing.T) {
 	port := func(list ...uint16) rules.MatchPort {
 		return rules.MatchPort{Ports: rules.Singles(list...)}
 	}
-	prefix := func(texts ...string) rules.MatchAddr {
+	ranges := func(texts ...string) rules.MatchAddr {
 		var m rules.MatchAddr
 		for _, text := range texts {
 			m.Ranges = append(m.Ranges, netipx.MustParseIPRange(text))
@@ -165,11 +165,11 @@ func TestPrintNamesRulesThatIPTablesCannotExpress(t *testing.T) {
 			"meta nfproto ipv4: iptables has no such match",
 		},
 		{
-			"nat", ruleOf(prefix("10.0.0.1-10.0.0.2", "10.0.0.5-10.0.0.6")),
+			"nat", ruleOf(ranges("10.0.0.1-10.0.0.2", "10.0.0.5-10.0.0.6")),
 			"ip saddr { 10.0.0.1-10.0.0.2, 10.0.0.5-10.0.0.6 }: iptables compares one range of addresses of the table's family",
 		},
 		{
-			"nat", ruleOf(prefix("fd00::1-fd00::2")),
+			"nat", ruleOf(ranges("fd00::1-fd00::2")),
 			"ip6 saddr fd00::1-fd00::2: iptables compares one range of addresses of the table's family",
 		},
 		{"nat", ruleOf(tcp, udp), "meta l4proto udp: iptables compares this once in a rule"},
