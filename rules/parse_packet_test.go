@@ -19,7 +19,7 @@ func TestParsePacketDefaults(t *testing.T) {
 			"out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev eth0 uid 0 gid 0 state new flags syn",
 		},
 		{
-			"the group defaults to the user's number",
+			"the gid defaults to the uid",
 			"out udp 10.244.1.5:40000 > 10.96.0.10:53 uid 1000",
 			"out udp 10.244.1.5:40000 > 10.96.0.10:53 dev eth0 uid 1000 gid 1000",
 		},
@@ -135,6 +135,11 @@ func TestParsePacketReadsAllOptions(t *testing.T) {
 	for _, text := range []string{
 		"out tcp 10.244.1.5:81 > 10.1.1.1:1 dev eth0 kernel-socket state established reply flags rst",
 		"in udp 10.244.1.5:1 > 224.0.0.251:5353 dev eth0 dst-type multicast copy",
+		"in icmp 10.1.1.1 > 10.244.1.5 dev eth0 status snat icmp 3/1 src-type unicast",
+		"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev eth0 missing-listeners 127.0.0.1:15006,15008 " +
+			"in-address 10.244.1.6 no-reverse-path transparent-socket",
+		"out udp 10.244.1.5:1 > 10.1.1.1:1 dev eth0 uid 0 gid 0 transparent-sender bound " +
+			"selects-interface",
 	} {
 		if got := packet(text).String(); got != text {
 			t.Errorf("got %s, want %s", got, text)
@@ -162,10 +167,10 @@ func TestParsePacketRejects(t *testing.T) {
 			`no direction: want in or out before the protocol`,
 		},
 		{
-			"another direction", "forward tcp 10.1.1.1:1 > 10.244.1.5:80",
+			"an unknown direction", "forward tcp 10.1.1.1:1 > 10.244.1.5:80",
 			`direction "forward" is not in or out`,
 		},
-		{"another protocol", "in tpc 10.1.1.1:1 > 10.244.1.5:80", `protocol "tpc" is not tcp`},
+		{"an unknown protocol", "in tpc 10.1.1.1:1 > 10.244.1.5:80", `protocol "tpc" is not tcp`},
 		{
 			"a protocol number that is too high", "in 256 10.1.1.1:1 > 10.244.1.5:80",
 			`protocol "256" is not`,
@@ -193,7 +198,7 @@ func TestParsePacketRejects(t *testing.T) {
 		},
 		{"an unknown option", good + " iface eth0", `"iface" is not an option`},
 		{"an option without a value", good + " dev", "dev has no value"},
-		{"an impossible device", good + " dev a/b", `dev "a/b" is not the name of an interface`},
+		{"an invalid interface name", good + " dev a/b", `dev "a/b" is not the name of an interface`},
 		{"an owner of an incoming packet", good + " uid 0", "apply only to outgoing packets"},
 		{"a socket of an incoming packet", good + " no-socket", "apply only to outgoing packets"},
 		{
@@ -201,7 +206,7 @@ func TestParsePacketRejects(t *testing.T) {
 			"transparent-sender applies only to outgoing packets",
 		},
 		{
-			"an interface that no socket selects",
+			"selects-interface without a socket",
 			"out udp 10.1.1.1:1 > 10.1.1.2:80 no-socket selects-interface",
 			"selects-interface applies only to outgoing packets of a socket",
 		},
@@ -243,7 +248,7 @@ func TestParsePacketReportsAllErrors(t *testing.T) {
 	}
 }
 
-func TestPrintedPacketsParseToTheSame(t *testing.T) {
+func TestPacketStringRoundTrips(t *testing.T) {
 	packets := anyPacket(collectParts([]rules.Ruleset{rules.MustCompile(typical(tproxyMode,
 		ipv6))}))
 	rapid.Check(t, func(t *rapid.T) {

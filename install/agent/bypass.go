@@ -83,7 +83,7 @@ func (a *Agent) runtimePart() observe.Part {
 		}}
 	}
 	part := observe.Part{Name: observe.Runtime, Ready: true}
-	switch pods, listed := a.auditor.UnknownStarts(); {
+	switch pods, listed := a.auditor.PodsWithUnknownStart(); {
 	case !listed:
 		part.Unknown, part.Reasons = true, []string{
 			"cannot determine whether the runtime calls the plugin: the node's pods have not been " +

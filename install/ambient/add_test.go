@@ -283,16 +283,16 @@ func TestPodStaysEnrolledUntilTheWatchReportsIt(t *testing.T) {
 // TestAddWaitsForAPodThatLeaves covers an ADD of a pod that is leaving ambient mode. When it has
 // left, the ADD enrolls it anew.
 func TestAddWaitsForAPodThatLeaves(t *testing.T) {
-	permitReply, isLeaving := make(chan struct{}), make(chan struct{}, 2)
+	permitReply, deleteReceived := make(chan struct{}), make(chan struct{}, 2)
 	env, ns, _ := startEnrolled(t, func(r *zds.Request) string {
 		if r.GetDel() != nil {
-			isLeaving <- struct{}{}
+			deleteReceived <- struct{}{}
 			<-permitReply
 		}
 		return ""
 	})
 	env.put("web", labeled(modeLabel, "none"))
-	<-isLeaving
+	<-deleteReceived
 	env.mu.Lock()
 	delete(env.sandboxes, "uid-web") // so that only ADD can enroll the pod
 	env.mu.Unlock()

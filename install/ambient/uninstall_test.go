@@ -19,13 +19,13 @@ import (
 // after its start. The pods that an earlier agent has enrolled leave ambient mode.
 func TestPodsLeaveIfUninstalledBeforeTheFirstReconciliation(t *testing.T) {
 	env := newTestEnv(t)
-	ns, left := netnstest.New(t), netnstest.New(t)
+	ns, unlabeled := netnstest.New(t), netnstest.New(t)
 	apply(t, compat.BackendNFT, ns, ambientRules(t))
-	apply(t, compat.BackendNFT, left, ambientRules(t))
+	apply(t, compat.BackendNFT, unlabeled, ambientRules(t))
 	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
 	env.addSandbox("web", ns)
-	env.put("left", running("10.0.0.8"), removeLabels)
-	env.addSandbox("left", left)
+	env.put("unlabeled", running("10.0.0.8"), removeLabels)
+	env.addSandbox("unlabeled", unlabeled)
 	env.put("lost", running("10.0.0.9"), annotated(redirection, "enabled"))
 	env.synced = false
 	env.start()
@@ -38,8 +38,8 @@ func TestPodsLeaveIfUninstalledBeforeTheFirstReconciliation(t *testing.T) {
 	if !hasNoRules(t, ns) || env.annotation("web") != "" {
 		t.Error("the enrolled pod is still in ambient mode")
 	}
-	if !hasNoRules(t, left) {
-		t.Error("the rules of an earlier agent remain")
+	if !hasNoRules(t, unlabeled) {
+		t.Error("the pod without the ambient label still has rules")
 	}
 }
 
@@ -74,14 +74,14 @@ func TestAddFailsAfterUninstall(t *testing.T) {
 // TestUninstallWaitsForAnADD checks that an uninstallation waits for a running ADD, and returns no
 // error. The ADD fails, so that the runtime removes its sandbox, which still has rules.
 func TestUninstallWaitsForAnADD(t *testing.T) {
-	permitReply, isAdding := make(chan struct{}), make(chan struct{}, 1)
+	permitReply, addReceived := make(chan struct{}), make(chan struct{}, 1)
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
 	env.put("web")
 	env.start()
 	ztunneltest.Start(t, env.socket, func(r *zds.Request) string {
 		if r.GetAdd() != nil {
-			isAdding <- struct{}{}
+			addReceived <- struct{}{}
 			<-permitReply
 		}
 		return ""
@@ -91,7 +91,7 @@ func TestUninstallWaitsForAnADD(t *testing.T) {
 		_, err := env.add("web", ns)
 		added <- err
 	}()
-	<-isAdding
+	<-addReceived
 	env.endRun()
 	uninstalled := make(chan error, 1)
 	go func() { uninstalled <- env.Uninstall(t.Context()) }()
@@ -105,9 +105,9 @@ func TestUninstallWaitsForAnADD(t *testing.T) {
 	}
 }
 
-// TestUninstallIsLimitedInTimeWithoutZtunnel checks that the time of an uninstallation does not
-// grow with the number of pods, because the kubelet kills an agent that needs too long.
-func TestUninstallIsLimitedInTimeWithoutZtunnel(t *testing.T) {
+// TestUninstallTimeIsBoundedIfZtunnelDoesNotReply checks that the time of an uninstallation does
+// not grow with the number of pods, because the kubelet kills an agent that takes too long.
+func TestUninstallTimeIsBoundedIfZtunnelDoesNotReply(t *testing.T) {
 	permitReply := make(chan struct{})
 	defer close(permitReply)
 	env, _, _ := startEnrolled(t, func(r *zds.Request) string {

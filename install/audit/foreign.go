@@ -21,19 +21,22 @@ import (
 type foreignEffect struct {
 	snapshot foreign.Snapshot
 	inputs   foreignInputs // for which the snapshot is valid
-	// isCurrent is set while no event has shown that rules or policy routes may have changed since
-	// the snapshot, and no event can have been missed. The generation does not cover policy routes.
+	// isCurrent is set until an event reports a possible change of rules or policy routes, or until
+	// events may have been lost. It is needed besides the generation, which does not cover policy
+	// routes.
 	isCurrent bool
-	// exhausted is set if the last decision exceeded its budget, or could not read the rules.
-	exhausted bool
+	// retryable is set if the last decision exceeded its budget, or could not read the rules.
+	retryable bool
 }
 
 // foreignInputs are the inputs of a decision about foreign rules.
 type foreignInputs struct {
 	netns       netns.ID
 	redirection redirection
-	equal       bool   // Sluice's rules are equal to the ruleset
-	generation  uint32 // of nftables; 0 if it is unknown
+	// hasSluiceRules is true if the namespace contains exactly the desired Sluice rules, and false
+	// if Istio's rules are inspected.
+	hasSluiceRules bool
+	generation     uint32 // of nftables; 0 if it is unknown
 }
 
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
@@ -49,31 +52,34 @@ func (r *auditRun) inspectIstio(ctx context.Context, ns Namespace) {
 	strict := *r.desired.redirect
 	strict.StrictIstio()
 	r.inspect(ctx, ns, r.rulesets.mustRuleset(redirection{redirect: &strict}), false,
-		"the pod has Istio's rules, which the agent does not change", "its rules")
+		"the pod has Istio's rules, which the agent does not change", "these rules")
 }
 
 // inspect determines whether traffic that a ruleset captures bypasses the proxy because of the
-// rules in the network namespace, and sets the state of the pod. It decides again when rules have
-// changed. equal is true if Sluice's rules are equal to the ruleset. The message of an event
-// consists of situation and a clause about subject, the rules that affect the traffic.
+// rules in the network namespace, and sets the state of the pod. It reuses the last decision unless
+// rules may have changed since. hasSluiceRules is true if the namespace contains exactly the Sluice
+// rules of the ruleset. The message of an event consists of situation and a clause about subject,
+// the rules that affect the traffic.
 func (r *auditRun) inspect(
-	ctx context.Context, ns Namespace, rs rules.Ruleset, equal bool, situation, subject string,
+	ctx context.Context, ns Namespace, rs rules.Ruleset, hasSluiceRules bool,
+	situation, subject string,
 ) {
 	r.state = Redirected
 	inputs := foreignInputs{
-		r.sandbox.ID, r.desired.redirection, equal, r.lastEqual.found.Snapshot.Generation,
+		r.sandbox.ID, r.desired.redirection, hasSluiceRules, r.lastEqual.found.Snapshot.Generation,
 	}
 	var last *foreign.Snapshot
 	if r.foreignEffect.inputs == inputs && r.foreignEffect.isCurrent {
 		last = &r.foreignEffect.snapshot
 	}
-	exhausted, budget := r.foreignEffect.exhausted, diff.AgentBudget
-	if exhausted {
-		// pausedUntil limits the cost of pods whose rules cause this repeatedly.
+	isRetry, budget := r.foreignEffect.retryable, diff.AgentBudget
+	if isRetry {
+		// Retry with a larger budget. Pods that need it repeatedly are audited less often: see
+		// pod.pausedUntil.
 		budget = diff.AgentRetryBudget
 	}
 	r.foreignEffect = foreignEffect{
-		snapshot: ns.Foreign(rs, equal, last, budget), inputs: inputs, isCurrent: r.subscribed,
+		snapshot: ns.Foreign(rs, hasSluiceRules, last, budget), inputs: inputs, isCurrent: r.subscribed,
 	}
 	found := &r.foreignEffect.snapshot
 	switch r.effect = found.Verdict(); r.effect {
@@ -81,7 +87,7 @@ func (r *auditRun) inspect(
 		r.inspectAddresses(ctx, ns, situation)
 	case foreign.Bypassed:
 		r.state, r.undecidedSince = Drifted, time.Time{}
-		if equal && r.haveRulesChanged(ns, rs) {
+		if hasSluiceRules && r.haveRulesChanged(ns, rs) {
 			// Without Sluice's rules, traffic bypasses the proxy whatever the foreign rules are.
 			r.lastEqual, r.foreignEffect, r.effect = lastEqual{}, foreignEffect{}, ""
 			r.nextAuditAt = r.now
@@ -93,9 +99,9 @@ func (r *auditRun) inspect(
 		r.state = Unknown
 		undecided := r.timeSince(&r.undecidedSince)
 		// The node may have been busy, or the rules may have changed while they were read: report
-		// an exhausted budget only if it is exhausted again.
-		r.foreignEffect.exhausted = found.Exhausted
-		if found.Exhausted && !exhausted {
+		// this only if it happens again.
+		r.foreignEffect.retryable = found.Exhausted
+		if found.Exhausted && !isRetry {
 			r.nextAuditAt = earliest(r.nextAuditAt, r.now.Add(initialBackoff))
 			return
 		}
@@ -123,8 +129,8 @@ func (r *auditRun) haveRulesChanged(ns Namespace, rs rules.Ruleset) bool {
 
 // inspectAddresses determines whether the rules apply to the addresses that the network namespace
 // has now. If the pod has moved its interface to another namespace, its traffic does not pass
-// through the rules. An address that has been missing for less than errorBackoff is not reported,
-// however many audits find it missing, because the runtime may be removing the sandbox.
+// through the rules. The absence of addresses is reported only after it has lasted errorBackoff,
+// regardless of the number of audits, because the runtime may be removing the sandbox.
 func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation string) {
 	addresses, err := ns.Addresses()
 	if err != nil {
@@ -164,15 +170,15 @@ func (r *auditRun) isSandboxEnding(undecided time.Duration) bool {
 	return r.item.PodStatus.Deleted && undecided < teardownTime
 }
 
-// inspectIPv6 reports IPv6 traffic that bypasses the proxy because the pod's addresses have changed
-// since ADD decided from them not to capture IPv6. It reports nothing if ADD, like Istio, would not
-// capture IPv6 with the present addresses.
+// inspectIPv6 reports IPv6 traffic that bypasses the proxy because ADD or a repair decided, from
+// earlier addresses, not to capture IPv6, and the addresses have changed since. It reports nothing
+// if ADD would not capture IPv6 with the present addresses either (Istio would not).
 func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situation string) {
 	address, ok := r.desired.uncapturedIPv6(addresses)
 	if !ok {
 		return
 	}
-	if r.ipv6.version != r.version || !slices.Equal(r.ipv6.addresses, addresses) {
+	if r.ipv6.resourceVersion != r.version || !slices.Equal(r.ipv6.addresses, addresses) {
 		if r.orphaned {
 			r.state = Unknown
 			r.recordEvent(reasonUnknown, situation+", but they do not capture IPv6, and "+
@@ -185,7 +191,9 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 			return
 		}
 		captured := r.capturesIPv6(object, addresses)
-		r.ipv6 = ipv6Decision{version: r.version, addresses: addresses, captured: captured}
+		r.ipv6 = ipv6Decision{
+			resourceVersion: r.version, addresses: addresses, captured: captured,
+		}
 	}
 	if r.ipv6.captured {
 		r.state = Drifted
@@ -195,7 +203,7 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 }
 
 // uncapturedIPv6 returns the first IPv6 address among the global addresses of a pod. It returns
-// false if there is none, or if the pod's rules capture IPv6.
+// false if there is none, if the pod's rules capture IPv6, or if the pod has no redirection.
 func (d desiredState) uncapturedIPv6(addresses []netip.Addr) (address netip.Addr, ok bool) {
 	i := slices.IndexFunc(addresses, netip.Addr.Is6)
 	if i < 0 || d.redirect == nil || d.redirect.IPv6 {
@@ -204,7 +212,7 @@ func (d desiredState) uncapturedIPv6(addresses []netip.Addr) (address netip.Addr
 	return addresses[i], true
 }
 
-// capturesIPv6 reports whether ADD would capture IPv6 of a pod with the addresses.
+// capturesIPv6 reports whether ADD would capture IPv6 of a pod with the given addresses.
 func (a *Auditor) capturesIPv6(pod *decide.Pod, addresses []netip.Addr) bool {
 	// Ignore the error: the pod's annotations have become invalid, and ADD would capture nothing.
 	parameters, _, _ := decide.Parameters(pod, addresses, a.Decide)
@@ -262,9 +270,9 @@ func orphanIPv6Text(address netip.Addr) string {
 		"API server no longer has the pod", address)
 }
 
-// An ipv6Decision records whether ADD would capture the IPv6 traffic of a pod with the addresses.
+// An ipv6Decision records whether ADD would capture the IPv6 traffic of a pod with these addresses.
 type ipv6Decision struct {
-	version   string // of the pod
-	addresses []netip.Addr
-	captured  bool
+	resourceVersion string // of the pod
+	addresses       []netip.Addr
+	captured        bool
 }

@@ -46,12 +46,12 @@ func (a *Auditor) Measure() {
 	}
 }
 
-// UnknownStarts returns the number of pods for which it is unknown whether the runtime called the
-// plugin: they have not been audited yet, or their network namespaces cannot be found or read. A
-// new pod counts only after errorBackoff, because its sandbox may be starting or be replaced. A pod
-// that existed at the auditor's start counts at once, until its first audit. Orphaned pods do not
-// count. listed is false until the auditor knows the node's pods.
-func (a *Auditor) UnknownStarts() (pods int, listed bool) {
+// PodsWithUnknownStart returns the number of pods for which it is unknown whether the runtime
+// called the plugin: they have not been audited yet, or their network namespaces cannot be found or
+// read. A pod counts only after errorBackoff, because its sandbox may be starting or be replaced. A
+// pod that existed at the auditor's start counts at once. Each counts until an audit settles it.
+// Orphaned pods do not count. listed is false until the auditor knows the node's pods.
+func (a *Auditor) PodsWithUnknownStart() (pods int, listed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.pods {

@@ -550,9 +550,9 @@ func TestAPodThatADDCouldNotReadIsRepaired(t *testing.T) {
 	})
 }
 
-// TestPodsWithUnknownStartsAreCounted checks which pods are counted because it is unknown whether
+// TestPodsWithUnknownStartAreCounted checks which pods are counted because it is unknown whether
 // the runtime called the plugin for them.
-func TestPodsWithUnknownStartsAreCounted(t *testing.T) {
+func TestPodsWithUnknownStartAreCounted(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		want  string // at once, and a minute later
@@ -580,9 +580,9 @@ func TestPodsWithUnknownStartsAreCounted(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				env := startTestEnv(t, nil, row.start)
-				first, _ := env.UnknownStarts()
+				first, _ := env.PodsWithUnknownStart()
 				advance(time.Minute)
-				second, listed := env.UnknownStarts()
+				second, listed := env.PodsWithUnknownStart()
 				got := fmt.Sprint(first, second)
 				if !listed {
 					got += ", not listed"
@@ -598,16 +598,16 @@ func TestPodsWithUnknownStartsAreCounted(t *testing.T) {
 			env := startTestEnv(t, nil)
 			env.put(meshPod("web"), running)
 			settle()
-			if n, _ := env.UnknownStarts(); n != 0 {
+			if n, _ := env.PodsWithUnknownStart(); n != 0 {
 				t.Errorf("a pod that has just appeared: %d pods, want 0", n)
 			}
 			advance(time.Minute)
-			if n, _ := env.UnknownStarts(); n != 1 {
+			if n, _ := env.PodsWithUnknownStart(); n != 1 {
 				t.Errorf("no sandbox is found within a minute: %d pods, want 1", n)
 			}
 			env.addRedirected(meshPod("web"))
 			advance(time.Second)
-			if n, _ := env.UnknownStarts(); n != 0 {
+			if n, _ := env.PodsWithUnknownStart(); n != 0 {
 				t.Errorf("the sandbox is found: %d pods, want 0", n)
 			}
 		})

@@ -20,20 +20,21 @@ import (
 
 const container = "8f2b9d0e1c3a4b5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5"
 
-// group returns the path of a pod's cgroup as the kubelet's driver cgroupfs names it.
+// group returns the path of the cgroup of a container of a pod, as the kubelet's cgroupfs driver
+// names it.
 func group(p sandbox.Pod) string { return "kubepods/burstable/pod" + p.UID + "/" + container }
 
 func TestAPodIsFoundByItsProcesses(t *testing.T) {
 	for version, hierarchy := range hierarchies(t) {
 		for name, path := range map[string]string{
-			"cgroupfs":                          "kubepods/besteffort/pod%s/" + container,
-			"cgroupfs of a pod with guarantees": "kubepods/pod%s/crio-" + container,
-			"systemd with containerd":           "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
-			"systemd with CRI-O":                "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod%_.slice/crio-" + container + ".scope",
-			"systemd, of a pod with guarantees": "kubepods.slice/kubepods-pod%_.slice/docker-" +
+			"cgroupfs":                     "kubepods/besteffort/pod%s/" + container,
+			"cgroupfs of a Guaranteed pod": "kubepods/pod%s/crio-" + container,
+			"systemd with containerd":      "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
+			"systemd with CRI-O":           "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod%_.slice/crio-" + container + ".scope",
+			"systemd of a Guaranteed pod": "kubepods.slice/kubepods-pod%_.slice/docker-" +
 				container + ".scope",
 			"kind": "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
-			"processes below the container's own": "kubepods/burstable/pod%s/" + container +
+			"process in a child of the container's cgroup": "kubepods/burstable/pod%s/" + container +
 				"/init.scope/app",
 		} {
 			t.Run(version+", "+name, func(t *testing.T) {
@@ -85,15 +86,15 @@ func TestProcessesInTheNodesNamespaceAreIgnored(t *testing.T) {
 	}
 }
 
-func TestOfSeveralNamespacesTheOneOfTheOldestProcessIsFound(t *testing.T) {
-	n, p, ns, own := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
+func TestNamespaceOfOldestProcessIsPreferred(t *testing.T) {
+	n, p, ns, second := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
 	dir := cgroup(t, anyHierarchy(t), group(p))
 	n.start(t, ns, dir)
-	n.start(t, own, dir)
+	n.start(t, second, dir)
 	wantFound(t, n.finder(), p, ns, sandbox.Proc)
-	// The other namespace takes precedence if the runtime created it.
-	path := n.link(t, own, "cni-1")
-	s, want := wantFound(t, n.finder(), p, own, sandbox.Proc), filepath.Join(n.netns, "cni-1")
+	// The second namespace takes precedence if the runtime created it.
+	path := n.link(t, second, "cni-1")
+	s, want := wantFound(t, n.finder(), p, second, sandbox.Proc), filepath.Join(n.netns, "cni-1")
 	if s.Path != want {
 		t.Errorf("found %+v, want path %s", s, want)
 	}
@@ -103,7 +104,7 @@ func TestOfSeveralNamespacesTheOneOfTheOldestProcessIsFound(t *testing.T) {
 	wantFound(t, n.finder(), p, ns, sandbox.Proc)
 }
 
-func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
+func TestNamespaceOfAnotherPodIsRejected(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		assign func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS)
@@ -131,9 +132,9 @@ func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestANamespaceOfAPodThatHasEndedIsTaken checks that another pod's namespace is found although the
-// cached sandbox of an ended pod has the same identity: inode numbers are reused.
-func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
+// TestNamespaceOfEndedPodIsAccepted checks that a pod's namespace is found even though the cached
+// sandbox of an ended pod has the same ID, because inode numbers are reused.
+func TestNamespaceOfEndedPodIsAccepted(t *testing.T) {
 	n, ended, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	f := n.finder()
 	_, stop := n.start(t, ns, cgroup(t, anyHierarchy(t), group(ended)))
@@ -143,9 +144,8 @@ func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Proc)
 }
 
-// TestAPathOfAProcessMustBelongToThePod covers cri-dockerd, which does not mount network
-// namespaces.
-func TestAPathOfAProcessMustBelongToThePod(t *testing.T) {
+// TestProcPathMustBelongToThePod covers cri-dockerd, which does not bind-mount network namespaces.
+func TestProcPathMustBelongToThePod(t *testing.T) {
 	n, p, other, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	pid, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
 	n.process(t, 7, pid)

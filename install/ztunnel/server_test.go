@@ -150,7 +150,7 @@ func TestInvalidPodsAreRejected(t *testing.T) {
 	env.Restore([]ztunnel.Pod{{Name: "a"}})
 	env.waitLog(t, "pod not restored")
 	for want, p := range map[string]ztunnel.Pod{
-		"pod without a uid":                {Name: "a", Netns: pod(t, "a").Netns},
+		"pod has no UID":                   {Name: "a", Netns: pod(t, "a").Netns},
 		"the network namespace is unknown": {UID: "1", Name: "a"},
 	} {
 		if err := env.Add(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {

@@ -20,7 +20,7 @@ var (
 	// acknowledged the message with an error.
 	ErrRefused = errors.New("ztunnel refused")
 
-	errNoUID = errors.New("pod without a uid (required, metadata.uid)")
+	errNoUID = errors.New("pod has no UID (metadata.uid is required)")
 )
 
 // A waiter is a call of Add or Remove that waits for the acknowledgement of a pod.
@@ -97,8 +97,8 @@ func (s *Server) isAdded(served *servedPod) (bool, error) {
 	return false, nil
 }
 
-// isDeleted reports whether each ztunnel has acknowledged the removal. It returns an error if one
-// has refused it.
+// isDeleted reports whether each ztunnel has acknowledged the removal. Once none is pending, it
+// returns an error if any has refused it.
 func (s *Server) isDeleted(uid string) (bool, error) {
 	var refusals []string
 	for _, c := range s.sortedConnections() {

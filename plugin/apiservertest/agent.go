@@ -15,7 +15,7 @@ const (
 	Node      = "node-1"
 )
 
-// Account is the user of the agent's tokens.
+// Account is the user name that the agent's tokens authenticate.
 const Account = "system:serviceaccount:" + Namespace + ":sluice"
 
 const (
@@ -25,14 +25,15 @@ const (
 	daemonSetPath = "/apis/apps/v1/namespaces/" + Namespace + "/daemonsets/" + DaemonSet
 )
 
-// daemonSets is the state of requests about DaemonSets. The server's mutex guards it.
+// daemonSets controls the responses to requests about DaemonSets, and records deletions. The
+// server's mutex guards it.
 type daemonSets struct {
-	code    int      // the status code of the answer to every request; 0 for normal answers
+	code    int      // the status code of every response; 0 for normal responses
 	deletes []string // the bodies of requests to delete the DaemonSet
 }
 
-// SetDaemonSet sets the agent's DaemonSet to text, which is JSON without a name. An empty text
-// removes the DaemonSet.
+// SetDaemonSet sets the agent's DaemonSet to the JSON object in text; apiVersion, kind, name and
+// namespace are set by the server. An empty text removes the DaemonSet.
 func (s *Server) SetDaemonSet(text string) {
 	s.tb.Helper()
 	if text == "" {
@@ -151,7 +152,7 @@ func (s *Server) Taints() string {
 }
 
 // patchNode applies a merge patch to a node. It refuses the patch as a conflict if the patch
-// contains another resourceVersion than the node has, or if SetTaints has requested conflicts.
+// contains a resourceVersion that differs from the node's, or if SetTaints has requested conflicts.
 func (s *Server) patchNode(w http.ResponseWriter, r *http.Request) {
 	var patch map[string]any
 	if json.NewDecoder(r.Body).Decode(&patch) != nil {

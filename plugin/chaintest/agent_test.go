@@ -70,7 +70,7 @@ func (ag *nodeAgent) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error
 }
 
 func (ag *nodeAgent) Namespace(context.Context, string) ([]byte, bool, error) {
-	panic("no selector needs the namespace")
+	panic("unexpected request for a namespace: no namespace selector is configured")
 }
 
 func (ag *nodeAgent) Ready(context.Context) error { return nil }
@@ -84,9 +84,9 @@ func (ag *nodeAgent) nextReport(t testing.TB) agent.Add {
 	return ag.adds[len(ag.adds)-1]
 }
 
-// nextLines waits for the next line of the log, which may arrive after the report, and returns all
-// lines so far.
-func (ag *nodeAgent) nextLines(t testing.TB) []string {
+// waitForLine waits for the next line of the log, which may arrive after the report, and returns
+// all lines so far.
+func (ag *nodeAgent) waitForLine(t testing.TB) []string {
 	t.Helper()
 	receive(t, ag.lines, "line of the log")
 	ag.mu.Lock()
@@ -116,7 +116,7 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	if p.rules(t) == "" {
 		t.Error("the pod has no rules, want some")
 	}
-	add, logs := ag.nextReport(t), ag.nextLines(t)
+	add, logs := ag.nextReport(t), ag.waitForLine(t)
 	if add.Duration <= 0 || add.Bytes < 1000 {
 		t.Errorf("the plugin reported a duration of %v and %d bytes, want more than 0 and at least 1000",
 			add.Duration, add.Bytes)
@@ -125,11 +125,11 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	if add.Result != "success" || add.Decision != "redirect" || add.Reason != "mesh-pod" ||
 		add.Backend != "nft" ||
 		!slices.Equal(add.Uncaptured, []string{"ipv6"}) || add.Name != p.name || add.UID != p.uid {
-		t.Errorf("the plugin reported %+v, want the redirected pod %s without IPv6", add, p.name)
+		t.Errorf("the plugin reported %+v, want pod %s redirected, with IPv6 uncaptured", add, p.name)
 	}
 	if len(logs) != 1 || !strings.Contains(logs[0], `"msg":"ADD"`) ||
 		!strings.Contains(logs[0], `"ipv6-uncaptured":`) {
-		t.Errorf("the plugin logged %q, want one line of an ADD without IPv6", logs)
+		t.Errorf("the plugin logged %q, want one line of an ADD that reports uncaptured IPv6", logs)
 	}
 	if err := n.status(t, chain{version: latest}); err != nil {
 		t.Errorf("STATUS: %v", err)
@@ -203,7 +203,8 @@ func TestADDSucceedsDespiteAFailingAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("ADD took %v", elapsed)
-			if elapsed < row.delay || elapsed > row.delay+timeout { // on a busy machine an ADD itself takes seconds
+			// On a busy machine ADD takes seconds even without a delay.
+			if elapsed < row.delay || elapsed > row.delay+timeout {
 				t.Errorf("ADD took %v, want between %v and %v", elapsed, row.delay, row.delay+timeout)
 			}
 			if p.rules(t) == "" {

@@ -36,8 +36,8 @@ func interfaceNamed(name string) rules.Match {
 	return rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: name}}}
 }
 
-// The time of a budget starts at the time that the caller passes to From. The error reports the
-// budget's whole time.
+// A shared budget is charged from the time passed to From. The reported limit is the full budget,
+// not what was left of it.
 func TestBudgetStartsWithTheWork(t *testing.T) {
 	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
 	limit := runLimited(func() { newMeter(spent).charge(stepsPerReading) })
@@ -51,8 +51,8 @@ func TestBudgetStartsWithTheWork(t *testing.T) {
 	}
 }
 
-// A pause of the process counts as maxPerReading, however long it is. A time below maxPerReading
-// counts in full.
+// A pause of the process counts as maxPerReading, however long it is. A shorter interval counts in
+// full.
 func TestPauseOfTheProcessCountsAsMaxPerReading(t *testing.T) {
 	m := newMeter(Budget{Time: 10 * maxPerReading})
 	clock := m.lastReading
@@ -137,7 +137,7 @@ func TestExplainReportsAnExhaustedBudget(t *testing.T) {
 }
 
 // An interface name separates interface classes not only in an ordinary match, but also in an
-// alternative of a tuple and in a match after an action.
+// alternative of a tuple and in a Require action.
 func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 	port := rules.MatchPort{
 		Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)},
@@ -149,10 +149,10 @@ func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 	}
 	for name, rule := range map[string]rules.Rule{
 		"in an alternative": dropRule(tuple("net7")),
-		"after an action": {Actions: []rules.Action{
+		"in a Require action": {Actions: []rules.Action{
 			rules.Require{Match: interfaceNamed("net7")}, rules.Drop,
 		}},
-		"in an alternative after an action": {Actions: []rules.Action{
+		"in an alternative in a Require action": {Actions: []rules.Action{
 			rules.Require{Match: tuple("net7")}, rules.Drop,
 		}},
 		"as an ordinary match": dropRule(interfaceNamed("net7")),
@@ -223,20 +223,21 @@ func TestUndecidedConditionsAreLimited(t *testing.T) {
 	}
 }
 
-// A chain with a random match can be called maxCalls times for a packet.
+// A chain with a random or rate-limiting match can be called maxCalls times for a packet.
 func TestCallsOfAChainWithARandomMatchAreLimited(t *testing.T) {
 	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := rules.Unknown{Text: "limit rate 1/second", Effect: rules.ReadsVarying}
+	rateLimit := rules.Unknown{Text: "limit rate 1/second", Effect: rules.ReadsVarying}
 	jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: "c"}}}
 	for calls, undecided := range map[int]string{
-		maxCalls: "", maxCalls + 1: "jump c: more than 8 calls of a chain with a random match",
+		maxCalls:     "",
+		maxCalls + 1: "jump c: more than 8 calls of a chain with a random or rate-limiting match",
 	} {
 		rs := outputFilter(slices.Repeat([]rules.Rule{jump}, calls)...)
 		rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{
-			Name: "c", Rules: []rules.Rule{dropRule(limit)},
+			Name: "c", Rules: []rules.Rule{dropRule(rateLimit)},
 		})
 		if got := Explain(&rs, p).Outcome.Undecided; got != undecided {
 			t.Errorf("%d calls: undecided because of %q, want %q", calls, got, undecided)
@@ -307,7 +308,7 @@ func TestExplainIsLinearInConditions(t *testing.T) {
 				Actions: []rules.Action{rules.SetMark{Value: uint32(i), Mask: ^uint32(0)}},
 			}
 		},
-		"random conditions of one text": func(int) rules.Rule {
+		"random conditions with the same text": func(int) rules.Rule {
 			return dropRule(condition("random", rules.ReadsVarying))
 		},
 	} {
@@ -319,8 +320,8 @@ func TestExplainIsLinearInConditions(t *testing.T) {
 	}
 }
 
-// Bypass counts the differences that it lists.
-func TestBypassCountsDifferences(t *testing.T) {
+// compareBypass charges the memory of the differences that it returns.
+func TestCompareBypassChargesMemoryOfDifferences(t *testing.T) {
 	var list []rules.Rule
 	for port := range uint16(100) {
 		list = append(list, rules.Rule{Matches: []rules.Match{
@@ -333,7 +334,9 @@ func TestBypassCountsDifferences(t *testing.T) {
 	d := newDecision(withRouting(desired), withRouting(outputFilter()), Options{})
 	found := 0
 	d.compare = func(s *space, left, right *walk) comparison {
-		s.compareBypass(left, right) // adds sets to the diagrams
+		// The first call fills the diagrams' tables, so that the second allocates only the
+		// differences.
+		s.compareBypass(left, right)
 		before := s.meter.memory
 		c := s.compareBypass(left, right)
 		if counted := s.meter.memory - before; counted < int64(len(c.differences)*differenceSize) {
@@ -377,7 +380,7 @@ func TestContainsDoesNotUseTheBudgetOfTheDecision(t *testing.T) {
 }
 
 // The alternatives of a tuple that many rules share are examined and written once.
-func TestSharedAlternativesAreReadOnce(t *testing.T) {
+func TestSharedAlternativesAreProcessedOnce(t *testing.T) {
 	const size = 300
 	tuple := rules.MatchTuple{}
 	for i := range uint32(size) {
@@ -403,13 +406,13 @@ func TestSharedAlternativesAreReadOnce(t *testing.T) {
 	m.stepsLeft = limit
 	newRuleWriter(m).chain(&rs.Tables[0], &rs.Tables[0].Chains[0])
 	if steps := limit - m.stepsLeft; steps < size || steps > 1000*size {
-		t.Errorf("%d steps for the text of %d rules with %d alternatives, want a linear number",
-			steps, size, size)
+		t.Errorf("%d steps for the text of %d rules with %d alternatives, want at least %d and at most %d",
+			steps, size, size, size, 1000*size)
 	}
 }
 
 // The rules contain a prefix for each usual first character.
-func TestOtherInterfaceNamesHaveAClass(t *testing.T) {
+func TestInterfaceNamesWithUnusualFirstCharacterHaveAClass(t *testing.T) {
 	const usual = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	var names []rules.InterfaceName
 	for _, c := range usual {
@@ -422,7 +425,7 @@ func TestOtherInterfaceNamesHaveAClass(t *testing.T) {
 	result := Decide(withRouting(outputFilter(accept, dropRule())), withRouting(outputFilter()),
 		Options{})
 	if len(result.Classes) == 0 {
-		t.Errorf("%s, want classes of packets on interfaces with other names",
+		t.Errorf("%s, want classes of packets on interfaces whose names have another first character",
 			result.StrictVerdict())
 	}
 }

@@ -15,7 +15,7 @@ type chainPosition struct {
 	equalPriority bool
 }
 
-// A stage tells what the kernel has done with packets before a base chain.
+// A stage describes what the kernel has done with packets before a base chain.
 type stage struct {
 	// beforeConntrack reports that conntrack has not run yet.
 	beforeConntrack bool
@@ -140,7 +140,7 @@ func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	for !called.incomplete && e.evaluatedBefore(called, f.packets) {
 		if key.number++; key.number >= e.callNumber+maxCalls {
 			e.endUndecided(fmt.Sprintf(
-				"%s: more than %d calls of a chain with a random match", text, maxCalls), f)
+				"%s: more than %d calls of a chain with a random or rate-limiting match", text, maxCalls), f)
 			return nil
 		}
 		called = e.summarize(key, c)

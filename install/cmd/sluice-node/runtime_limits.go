@@ -15,12 +15,12 @@ const (
 	// gcPercent is the value of GOGC: a collection starts when the heap has grown by this
 	// percentage. About a hundred collections of 2 ms then run in an hour.
 	gcPercent = 50
-	// heapPercent is the percentage of the container's memory limit that Go's runtime may use. The
-	// rest is for buffers of the kernel, which count toward the limit too.
-	heapPercent = 90
+	// memoryPercent is the percentage of the container's memory limit that the Go runtime may use.
+	// The rest is for buffers of the kernel, which count toward the limit too.
+	memoryPercent = 90
 )
 
-// limitRuntime limits the threads, the garbage and the memory of Go's runtime. The chart passes the
+// limitRuntime limits the threads, heap growth and memory of the Go runtime. The chart passes the
 // container's memory limit as GOMEMLIMIT. GOGC in the environment takes precedence over gcPercent,
 // and a lower GOMAXPROCS over maxThreads.
 func limitRuntime() {
@@ -29,6 +29,6 @@ func limitRuntime() {
 		debug.SetGCPercent(gcPercent)
 	}
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
-		debug.SetMemoryLimit(limit / 100 * heapPercent)
+		debug.SetMemoryLimit(limit / 100 * memoryPercent)
 	}
 }
