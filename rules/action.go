@@ -100,9 +100,9 @@ type MixMark struct {
 	Xor                 uint32
 }
 
-// SetZone assigns a conntrack zone, unless an earlier rule assigned one. If the packet begins a
-// connection, SetZone also assigns Helper, unless it is empty, as the connection's conntrack
-// helper. Connections that the helper detects are related to this connection.
+// SetZone assigns a conntrack zone, unless an earlier rule assigned one. If Helper is not empty and
+// the packet begins a connection, SetZone also assigns Helper as the connection's conntrack helper.
+// Connections that the helper detects are related to this connection.
 type SetZone struct {
 	Zone   uint16
 	Helper string

@@ -124,15 +124,15 @@ type ambientCompiler struct {
 	Ambient
 }
 
-// Matches of the packets that ztunnel sends, and of all others.
+// Matches of the packets that ztunnel sends, and of all other packets.
 var (
 	fromZtunnel    Match = MatchMark{Value: ZtunnelMark, Mask: AmbientMarkMask}
 	notFromZtunnel Match = MatchMark{Not: true, Value: ZtunnelMark, Mask: AmbientMarkMask}
 )
 
-// rawPrerouting gives answers to ztunnel's DNS queries the conntrack zone of the queries, so that
-// conntrack does not confuse them with captured queries of the application. As in Istio, the rule
-// matches all packets from UDP port 53 without ztunnel's mark.
+// rawPrerouting assigns the conntrack zone of ztunnel's DNS queries to the answers to these
+// queries, so that conntrack does not confuse them with captured queries of the application. As in
+// Istio, the rule matches all packets from UDP port 53 without ztunnel's mark.
 func (c *ambientCompiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
 	if c.DNS {

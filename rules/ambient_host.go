@@ -156,7 +156,8 @@ func AllowsProbeSourceIPv6(a netip.Addr) bool {
 	return a.Is6() && !a.Is4In6() && a.Zone() == "" && isUnicast(a)
 }
 
-// isUnicast reports whether a is an address of a host on a network.
+// isUnicast reports whether a may be the address of a host on a network. It does not recognize
+// broadcast addresses.
 func isUnicast(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast()
 }

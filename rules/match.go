@@ -10,7 +10,7 @@ import (
 	"go4.org/netipx"
 )
 
-// A Match is a condition on a packet. All implementations are the types of this package whose names
+// A Match is a condition on a packet. The implementations are the types of this package whose names
 // begin with Match, and [Unknown].
 //
 // A condition on something that the packet lacks (a port, a socket, a connection) is false, even if
@@ -107,7 +107,7 @@ type MatchCgroup struct {
 }
 
 // CgroupOf returns the match of the cgroup with the path, without its number. The root of the
-// hierarchy has an empty path, and is not a cgroup that can be matched.
+// hierarchy, whose path is empty, cannot be matched.
 func CgroupOf(path string) MatchCgroup {
 	elements := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	return MatchCgroup{Path: strings.Join(elements, "/"), Level: uint8(len(elements))}

@@ -91,7 +91,7 @@ type MatchSocket struct {
 
 // MatchListed matches packets by a list whose contents are not part of the rules: an ipset, or a
 // set of nftables that rules change. Lists of the same name in two rulesets are assumed to have
-// equal contents, unless the rules of both write to the list differently.
+// equal contents, unless the two rulesets write to the list differently.
 type MatchListed struct {
 	Not bool
 	// List is the name of the list: "@name" for a set of nftables, "ipset name" for an ipset.

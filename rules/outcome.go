@@ -50,7 +50,8 @@ type Outcome struct {
 	// Undecided names the unknown condition or expression on which the outcome depends. If it is
 	// set, the other fields are invalid.
 	Undecided string
-	// UnknownMarks names the unknown condition or expression on which only the marks depend.
+	// UnknownMarks names the unknown condition or expression on which the marks, but no other
+	// fields, depend.
 	UnknownMarks string
 }
 

@@ -29,8 +29,8 @@ type Packet struct {
 	Flags         TCPFlags // of TCP
 	// NoListener reports that there is no transparent socket for any tproxy rule.
 	NoListener bool
-	// MissingListeners contains the listeners of tproxy rules that do not exist, if others exist.
-	// If NoListener is set, no listener exists.
+	// MissingListeners contains the missing listeners of tproxy rules, if other listeners exist. If
+	// NoListener is set, no listener exists.
 	MissingListeners ListenerSet
 
 	// Reply reports that the packet is in the reply direction of its connection. The state must be
@@ -45,23 +45,24 @@ type Packet struct {
 	// (IPv4), or the first one with the destination's scope (IPv6). The unspecified address means
 	// that there is none, the zero value that it is unknown.
 	InAddress netip.Addr
-	// SourceType and DestinationType are the types of the addresses in routing, AddrTypeUnknown if
-	// unknown.
+	// SourceType and DestinationType are the types that routing gives to the addresses, or
+	// AddrTypeUnknown.
 	SourceType, DestinationType AddrType
 	// NoReversePath reports that the host does not route to the source over InInterface.
 	NoReversePath bool
-	// TransparentSocket reports that the host has a transparent socket for the packet that every
-	// kind of lookup finds. The match socket of xtables without --nowildcard does not find a
-	// listener for all addresses (socket_match in net/netfilter/xt_socket.c).
+	// TransparentSocket reports that the host has a transparent socket for the packet, and that
+	// every kind of lookup finds this socket. The match socket of xtables without --nowildcard does
+	// not find a listener for all addresses (socket_match in net/netfilter/xt_socket.c).
 	TransparentSocket bool
-	// TransparentSender reports that the socket that sends the packet is transparent
-	// (IP_TRANSPARENT). A packet of a closed socket has no Owner.
+	// TransparentSender reports that the sending socket is transparent (IP_TRANSPARENT). Owner may
+	// be nil nevertheless, because the socket may have been closed.
 	TransparentSender bool
-	// Copy reports that the packet is the copy, which this host itself receives, of a multicast or
-	// broadcast packet that it has sent.
+	// Copy reports that the packet is the host's own copy of a multicast or broadcast packet that
+	// the host has sent.
 	Copy bool
 	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE). Rerouting
-	// does not change the interface of such a packet. A packet of a closed socket has no Owner.
+	// does not change the interface of such a packet. Owner may be nil nevertheless, because the
+	// socket may have been closed.
 	Bound bool
 	// SelectsInterface reports that the sender has selected OutInterface for this packet only
 	// (IP_PKTINFO, IP_UNICAST_IF), so that it does not follow from the destination and the mark. If

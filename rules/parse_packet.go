@@ -23,9 +23,9 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 //	in tcp [fd00::9]:51000 > [fd00::5]:8080 dev eth0 state established
 //
 // The default device is lo for an outgoing packet to a loopback address or to its source address,
-// and otherwise eth0. The default user is 0, and the default group has the number of the user. The
-// default ICMP type is an echo request. The default TCP flags are syn for a new connection, and
-// otherwise ack. The arrow is > or ->. The error names every invalid word.
+// and otherwise eth0. The default uid is 0, and the default gid is equal to the uid. The default
+// ICMP type is an echo request. The default TCP flags are syn for a new connection, and otherwise
+// ack. The arrow is > or ->. The error names every invalid word.
 //
 // The default state is new. By default, an ICMP error is related, a message of an ICMP type that
 // conntrack does not track is untracked, and a message of a type that conntrack does not know is

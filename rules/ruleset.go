@@ -9,7 +9,7 @@ import (
 // A Ruleset contains the tables and routes of a network namespace, or the part of them that one
 // program owns.
 type Ruleset struct {
-	// Tables are in any order: for the kernel a table is only a name space for chains. Their order
+	// Tables are in any order: for the kernel a table is only a namespace of chains. Their order
 	// matters only to [Ruleset.BaseChains], for chains whose order in the kernel is unknown.
 	Tables []Table
 	// Routing is the routing that the rules need.
@@ -268,7 +268,7 @@ type Routing struct {
 	// the application. (127.0.0.6 is not needed, because all of 127.0.0.0/8 is local.)
 	LoopbackAddrs []netip.Addr
 
-	// Unrouted are policy rules without their route, which have no effect.
+	// Unrouted are policy rules whose route is missing. They have no effect.
 	Unrouted []PolicyRoute
 	// Others are descriptions of foreign policy rules with the priority of Sluice's policy rules,
 	// and of foreign routes in the tables of Sluice's policy rules.

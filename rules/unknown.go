@@ -23,7 +23,7 @@ type Unknown struct {
 	// the effect Reads may then depend on any state, unless Ignores contains StateInput.
 	State string
 	// Ignores contains the inputs on which the condition, or the value that is written, does not
-	// depend. If another input differs, two evaluations may have different results.
+	// depend. If any other input differs, two evaluations may have different results.
 	Ignores Inputs
 }
 

@@ -50,8 +50,8 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 				e.recordStop(eventIndex, []flow{without}, action)
 				e.applyVerdict(rules.Drop, []flow{without})
 				with.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
-				precedesNAT, with := e.assignListener(with, tproxyTargetOf(a), &view)
-				e.add(&e.summary.accepted, precedesNAT, with)
+				beforeNAT, with := e.assignListener(with, tproxyTargetOf(a), &view)
+				e.add(&e.summary.accepted, beforeNAT, with)
 			}
 			return
 		case rules.Unknown:

@@ -52,7 +52,8 @@ type meter struct {
 	lastReading time.Time // the time at the last reading
 }
 
-// stepsPerReading is the number of steps between two readings of the clock: at most a millisecond.
+// stepsPerReading is the number of steps between two readings of the clock. They take at most a
+// millisecond.
 const stepsPerReading = 1 << 12
 
 // maxPerReading is the maximum time that counts between two readings of the clock. A longer time

@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// mayDivertLater reports whether the live ruleset may keep later packets of a connection from the
-// proxy although it treats the first packet as the desired ruleset does, which redirects the
-// connection. Only actions that the desired ruleset does not have are relevant.
+// mayDivertLater reports whether the live ruleset may divert later packets of a connection that the
+// desired ruleset redirects, although both rulesets treat the first packet alike. Only actions that
+// the desired ruleset does not have are relevant.
 func mayDivertLater(desired, live *rules.Ruleset) bool {
 	if !desired.HasAction(func(a rules.Action) bool { _, ok := proxyPort(a); return ok }) {
 		return false
 	}
-	// The first packet represents the later packets before conntrack, unless the desired ruleset
-	// redirects only first packets.
+	// Before conntrack, the first packet represents the later packets, unless the desired ruleset
+	// matches TCP flags to redirect only first packets.
 	readsFlags := hasMatch(desired, func(m rules.Match) bool {
 		_, ok := m.(rules.MatchTCPFlags)
 		return ok
@@ -39,14 +39,14 @@ func mayDivertLater(desired, live *rules.Ruleset) bool {
 		effective := rules.Rule{Matches: r.Matches, Actions: rules.Effective(r.Actions)}
 		return effective.String()
 	}
-	own := map[string]bool{}
+	desiredTexts := map[string]bool{}
 	for r := range evaluatedRules(desired, bothFamilies) {
 		if slices.ContainsFunc(r.Actions, diverts) {
-			own[text(r)] = true
+			desiredTexts[text(r)] = true
 		}
 	}
 	for r := range evaluatedRules(live, bothFamilies) {
-		if slices.ContainsFunc(r.Actions, diverts) && !own[text(r)] {
+		if slices.ContainsFunc(r.Actions, diverts) && !desiredTexts[text(r)] {
 			return true
 		}
 	}

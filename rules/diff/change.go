@@ -22,9 +22,9 @@ func (e *evaluator) evaluateChange(
 			with, without := e.split(f, e.hasListener(tproxyTargetOf(a), &view))
 			e.add(e.next, without)
 			e.recordStop(eventIndex, []flow{without}, action)
-			var precedesNAT flow
-			precedesNAT, f = e.assignListener(with, tproxyTargetOf(a), &view)
-			e.add(&continuing, precedesNAT)
+			var beforeNAT flow
+			beforeNAT, f = e.assignListener(with, tproxyTargetOf(a), &view)
+			e.add(&continuing, beforeNAT)
 		case rules.SetMark:
 			f.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
 		case rules.SaveMark:

@@ -10,7 +10,8 @@ import (
 )
 
 // describeClasses describes the differences, unless the budget is already exhausted. If the budget
-// is exhausted meanwhile, the result contains the classes so far, and More is set.
+// is exhausted meanwhile, the result contains the classes so far, and More is set. If there are
+// none so far, Exhausted is set too.
 func (d *decision) describeClasses() {
 	if d.result.Exhausted != "" {
 		return
@@ -25,7 +26,7 @@ func (d *decision) describeClasses() {
 
 // addClasses describes at most MaxClasses classes of the differences, known deviations last. It
 // takes a class from each difference in turn, so that a difference with many classes does not hide
-// another one.
+// the other differences.
 func (d *decision) addClasses() {
 	for _, isKnown := range []bool{false, true} {
 		for more := true; more; {
@@ -56,8 +57,8 @@ func sortClasses(classes []Class) {
 	})
 }
 
-// size is the approximate length of the description of a class: ten bytes for the name of each
-// field, and its values.
+// size returns the approximate length of the description of a class: ten bytes for the name of each
+// field, and the length of its values.
 func (c *Class) size() int {
 	size := 0
 	for _, condition := range c.Packets {
@@ -183,7 +184,7 @@ var widenOrder = []field{
 }
 
 // exampleBox returns a box with the chosen values of the fields. All possible packets of the box
-// are in the set. Every literal is necessary for this.
+// are in the set; without any one of its literals, the box would contain other possible packets.
 func (s *space) exampleBox(chosen [fieldCount]value, packets set) box {
 	var b box
 	for f := range fieldCount {

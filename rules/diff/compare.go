@@ -132,6 +132,7 @@ func (s *space) divideByUnknowns(c *comparison, unknown set, left, right *walk) 
 		certain = differing
 	}
 	if len(randomMatches) > 0 {
+		// forSome returns the packets that are in the set for some result of these random matches.
 		forSome := func(packets set) set {
 			return s.project(packets, func(bit uint32) bool {
 				i, ok := s.variableOf(bit)

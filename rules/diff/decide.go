@@ -69,7 +69,7 @@ func Decide(left, right Side, o Options) Result {
 	return d.result
 }
 
-// identicalDivisor is the part of the time that remains for the evaluation of identical sides. The
+// identicalDivisor divides the time that remains for the evaluation of identical sides. The
 // evaluation does not change the verdict, but finds the chains that no packet reaches.
 const identicalDivisor = 10
 
@@ -87,7 +87,7 @@ func (d *decision) compareScopes() {
 		translations:  d.either(sees),
 		boundSockets:  d.either(dependsOnBinding),
 		kernelPackets: true,
-		// Without rules for several listeners, the field noListener describes the only one.
+		// Without rules for several listeners, the field noListener describes the only listener.
 		missingListeners: len(d.shared.listeners) > 1,
 	}
 	result := d.decideScope(largest, rules.Output, rules.Prerouting)
@@ -171,14 +171,14 @@ type decision struct {
 	sides Pair[*rules.Ruleset]
 	// names are the names of interfaces in the rules and in the parameters.
 	names []rules.InterfaceName
-	// diagrams are shared by the spaces of a family while they have at most maxShared nodes.
-	diagrams  map[rules.Family]*diagrams
-	maxShared int
+	// diagrams are shared by the spaces of a family while they have at most maxSharedNodes nodes.
+	diagrams       map[rules.Family]*diagrams
+	maxSharedNodes int
 	// interfaces contains the classes of interfaces; nil until they are needed.
 	interfaces *interfaceClasses
 	// shared contains the effects of the rules on states that packets share.
 	shared sharedState
-	// cgroups and runLists are passed to each space.
+	// cgroups and runLists are the fields of the same names of each space.
 	cgroups  map[cgroupPath]uint64
 	runLists runLists
 	// variants contains the rulesets without some deviations; nil until there is a difference.
@@ -232,7 +232,7 @@ func newDecision(left, right Side, o Options) *decision {
 		addCgroups(cgroups, rs)
 	}
 	return &decision{
-		options: o, meter: newMeter(o.Budget), compare: (*space).compare, maxShared: maxShared,
+		options: o, meter: newMeter(o.Budget), compare: (*space).compare, maxSharedNodes: maxSharedNodes,
 		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r},
 		names: names, cgroups: cgroups, runLists: runLists{lists: map[runKey]addressLists{}},
 		shared: newSharedState(&l, &r),
@@ -291,20 +291,20 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 	// The space is no longer used, but other spaces of the family may use its diagrams.
 	d.meter.release(d.meter.memory - keptMemory() - otherMemory)
 	isUsed := func(p spaceDifferences) bool { return p.diagrams == familyDiagrams }
-	if len(familyDiagrams.nodes) > d.maxShared && !slices.ContainsFunc(d.spaces, isUsed) {
+	if len(familyDiagrams.nodes) > d.maxSharedNodes && !slices.ContainsFunc(d.spaces, isUsed) {
 		d.meter.release(familyDiagrams.memory())
 		delete(d.diagrams, f)
 	}
 }
 
-// maxShared is the maximum number of nodes of diagrams that are used for another space.
-const maxShared = 1 << 16
+// maxSharedNodes is the maximum number of nodes of diagrams that are used for another space.
+const maxSharedNodes = 1 << 16
 
 // diagramsOf returns diagrams for a space of the family. Spaces share diagrams, because they have
 // most sets in common.
 func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	familyDiagrams := d.diagrams[f]
-	if familyDiagrams == nil || len(familyDiagrams.nodes) > d.maxShared {
+	if familyDiagrams == nil || len(familyDiagrams.nodes) > d.maxSharedNodes {
 		familyDiagrams = newDiagrams(initialSize, d.meter)
 		storeIn(&d.diagrams, f, familyDiagrams)
 	}

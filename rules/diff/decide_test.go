@@ -12,9 +12,9 @@ func TestComparisonReleasesMemory(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
 	side := Side{Ruleset: rules.MustCompile(r)}
-	for _, most := range []int{maxShared, 0} {
+	for _, most := range []int{maxSharedNodes, 0} {
 		d := newDecision(side, side, Options{})
-		d.maxShared = most
+		d.maxSharedNodes = most
 		d.interfaces = newInterfaceClasses(d.names, d.meter)
 		before := d.meter.memory
 		d.compareScopes()

@@ -9,8 +9,8 @@ import (
 
 // An outcomePart is a part of an outcome, with the rules that can determine the part.
 type outcomePart struct {
-	// name completes the sentence "no rule ...".
-	name string
+	// effect completes the sentence "no rule ...", as "redirects it" does.
+	effect string
 	// value returns the part, which can be compared with ==.
 	value func(rules.Outcome) any
 	// sets reports whether the action sets the part.
@@ -31,7 +31,7 @@ func (p *outcomePart) differs(a, b rules.Outcome) bool { return p.value(a) != p.
 // side only, its marks do not matter.
 var outcomeParts = []outcomePart{
 	{
-		name: "drops it", isDestination: true, atBase: isNotNAT,
+		effect: "drops it", isDestination: true, atBase: isNotNAT,
 		value: func(o rules.Outcome) any { return [...]any{o.Dropped, o.Rejected} },
 		sets: func(a rules.Action) bool {
 			return a == rules.Action(rules.Drop) || isAction[rules.TProxyDrop](a) ||
@@ -39,53 +39,53 @@ var outcomeParts = []outcomePart{
 		},
 	},
 	{
-		name: "disables conntrack for it", byFirst: true, atBase: isRaw,
+		effect: "disables conntrack for it", byFirst: true, atBase: isRaw,
 		sets:  isAction[rules.Notrack],
 		value: func(o rules.Outcome) any { return o.Untracked },
 	},
 	{
-		name: "redirects it", isDestination: true, atBase: isNAT, sets: translates,
+		effect: "redirects it", isDestination: true, atBase: isNAT, sets: translates,
 		value: func(o rules.Outcome) any { return [...]any{o.Redirect, o.RedirectLast, o.ToHost} },
 	},
 	{
-		name: "hands it to a transparent listener", isDestination: true, atBase: isNotNAT,
+		effect: "hands it to a transparent listener", isDestination: true, atBase: isNotNAT,
 		sets:  isTProxy,
 		value: func(o rules.Outcome) any { return [...]any{o.TProxy, o.TProxyAddr} },
 	},
 	{
-		name: "translates its destination", isDestination: true, atBase: isNAT, sets: translates,
+		effect: "translates its destination", isDestination: true, atBase: isNAT, sets: translates,
 		value: func(o rules.Outcome) any {
 			return [...]any{o.DNATPort, o.DNATPortLast, o.DNATAddr, o.DNATAddrLast}
 		},
 	},
 	{
-		name: "translates its source", sets: translatesSource,
+		effect: "translates its source", sets: translatesSource,
 		value:  func(o rules.Outcome) any { return [...]any{o.SNATAddr, o.SNAT} },
 		atBase: func(b *rules.Base) bool { return isNAT(b) && b.Hook == rules.Postrouting },
 	},
 	{
-		name: "leads it back to this host", isDestination: true, atBase: isNotNAT, sets: setsMark,
+		effect: "leads it back to this host", isDestination: true, atBase: isNotNAT, sets: setsMark,
 		value: func(o rules.Outcome) any { return o.Rerouted },
 	},
 	{
-		name: "leads it away from lo", isDestination: true, atBase: isNotNAT, sets: setsMark,
+		effect: "leads it away from lo", isDestination: true, atBase: isNotNAT, sets: setsMark,
 		value: func(o rules.Outcome) any { return o.LeavesLoopback },
 	},
 	{
-		name: "chooses a zone", byFirst: true, atBase: isRaw, sets: isAction[rules.SetZone],
+		effect: "chooses a zone", byFirst: true, atBase: isRaw, sets: isAction[rules.SetZone],
 		value: func(o rules.Outcome) any { return o.Zone },
 	},
 	{
-		name: "assigns a helper of conntrack", byFirst: true, atBase: isRaw,
+		effect: "assigns a helper of conntrack", byFirst: true, atBase: isRaw,
 		sets:  isAction[rules.SetZone],
 		value: func(o rules.Outcome) any { return o.Helper },
 	},
 	{
-		name: "marks its connection", atBase: atAnyHook, sets: savesMark,
+		effect: "marks its connection", atBase: atAnyHook, sets: savesMark,
 		value: func(o rules.Outcome) any { return o.ConntrackMark },
 	},
 	{
-		name: "marks it", atBase: atAnyHook, sets: setsMark,
+		effect: "marks it", atBase: atAnyHook, sets: setsMark,
 		value: func(o rules.Outcome) any { return o.Mark },
 	},
 }
@@ -195,7 +195,7 @@ func reasonWithoutRule(t rules.Trace, p outcomePart) string {
 			text = string(RedirectWithoutAddressDrops) + ": " + steps[len(steps)-1].String()
 		}
 	}
-	if isDrop := p.name == outcomeParts[0].name; text == "" && t.Outcome.Dropped && !isDrop {
+	if isDrop := p.effect == outcomeParts[0].effect; text == "" && t.Outcome.Dropped && !isDrop {
 		text = "the packet is dropped earlier"
 	}
 	return text
@@ -216,9 +216,9 @@ func policyReason(rs *rules.Ruleset, t rules.Trace, p outcomePart) string {
 		}
 	}
 	if len(passed) == 0 {
-		return fmt.Sprintf("no chain %s at its hooks", p.name)
+		return fmt.Sprintf("no chain %s at its hooks", p.effect)
 	}
-	return fmt.Sprintf("no rule %s; the policy is accept in %s", p.name, joinList(passed))
+	return fmt.Sprintf("no rule %s; the policy is accept in %s", p.effect, joinList(passed))
 }
 
 func isTProxy(a rules.Action) bool {

@@ -9,8 +9,8 @@ import (
 
 // A Side is one of the two rulesets.
 type Side struct {
-	// Ruleset contains all tables and routes of the namespace, compiled or read from it. If base
-	// chains of a hook have equal priorities, the kernel runs them in the order of their tables.
+	// Ruleset contains all tables and routes of the namespace, compiled or read from it. Base
+	// chains of a hook are evaluated in the order of [rules.Ruleset.BaseChains].
 	Ruleset rules.Ruleset
 	// RoutingKnown reports whether Ruleset.Routing is the routing of this side. It is false for a
 	// file of rules, which contains no routes: packets are then routed as on the other side, and
@@ -20,8 +20,9 @@ type Side struct {
 	// Redirect contains the parameters from which the ruleset was compiled, or is nil. The result
 	// names known deviations only for a ruleset with parameters.
 	Redirect *rules.Redirect
-	// Ambient contains the parameters of a compiled ruleset of a pod in ambient mode, AmbientHost
-	// the parameters of a compiled ruleset of its node. Otherwise they are nil.
+	// Ambient contains the parameters from which the ruleset of a pod in ambient mode was compiled,
+	// and AmbientHost the parameters from which the ruleset of a node was compiled. They are nil
+	// for other rulesets.
 	Ambient     *rules.Ambient
 	AmbientHost *rules.AmbientHost
 }
@@ -34,8 +35,8 @@ type Options struct {
 	// Families are the address families to compare. Empty means IPv4 and IPv6.
 	Families []rules.Family
 	// HostAddresses are the addresses of the host, except loopback addresses, or nil if they are
-	// unknown. Only [Bypass] uses them: it assumes that packets by the interface lo have one of
-	// them or a loopback address as their destination.
+	// unknown. Only [Bypass] uses them: it assumes that the destination of packets over lo is one
+	// of them or a loopback address.
 	HostAddresses []netip.Addr
 	// Budget limits the work.
 	Budget Budget
@@ -51,7 +52,7 @@ const MaxUndecided = 100
 type Result struct {
 	// Classes are the disjoint sets of packets whose outcomes differ (see [rules.Outcome.Same]),
 	// sorted by the length of the description, with known deviations last. They include packets
-	// whose outcome is undecided only if the outcomes differ for every result of what is unknown.
+	// whose outcome is undecided only if the outcomes differ for all values of the unknowns.
 	Classes []Class
 	// More is set if there are more classes than MaxClasses.
 	More bool
@@ -141,8 +142,8 @@ type Class struct {
 	// entersUntracked and sentByKernel contain the packets of the space that may be outside of the
 	// scope of the comparison: packets that enter untracked, and packets that the kernel sends.
 	entersUntracked, sentByKernel set
-	// retranslated contains the packets of the space whose destination is translated like the
-	// destination of earlier packets.
+	// retranslated contains the packets of the space whose destination is translated as for earlier
+	// packets of their connection.
 	retranslated set
 }
 
@@ -155,8 +156,8 @@ type Condition struct {
 	// outside the packet, such as the text of a limit; Values is then "yes" or "no".
 	Field string
 	// Values are the allowed values in nft's syntax: "443", "not 10.0.0.0/8", "1337", "& 0xff ==
-	// 0x39". A user may also be "no socket" or "any", which means any user with a socket; a
-	// listener is "listens" or "none listens".
+	// 0x39". The values of "user" include "no socket", and "any", which means a socket of any user.
+	// The values of "listener" are "listens" and "none listens".
 	Values string
 }
 

@@ -38,12 +38,13 @@
 // # Unknowns
 //
 // A condition that the model does not support is a variable (variable.go): a bit after the bits of
-// the packet. A random match, such as a limit, is a variable for which both values occur. A fact
-// about the host, such as a route, is a variable with the same value on both sides. A variable of a
-// rule has the same value in the same rule of the other side. An unsupported match that may have a
-// side effect ends the evaluation of every packet that reaches its rule, even if another match
-// fails. An unsupported action that may have any effect ends the evaluation of the packets that
-// reach it. Results that depend on an unsupported condition, match or action are "cannot decide".
+// the packet. A random match, which matches some packets of each kind but not all, such as limit or
+// numgen, is a variable for which both values occur. A fact about the host, such as a route, is a
+// variable with the same value on both sides. A variable of a rule has the same value in the same
+// rule of the other side. An unsupported match that may have a side effect ends the evaluation of
+// every packet that reaches its rule, even if another match fails. An unsupported action that may
+// have any effect ends the evaluation of the packets that reach it. Results that depend on an
+// unsupported condition, match or action are "cannot decide".
 //
 // # Comparison
 //
@@ -52,9 +53,9 @@
 // differently, unless both outcomes have the same effect: a redirection to the original destination
 // has the same effect as no redirection. Rare packets, such as packets whose interface has no
 // address or whose connection was translated earlier, are compared only if there are no other
-// differences (decide.go). The same applies to packets on a host with some of several listeners. A
-// set of differing packets is described by boxes (classes.go): one condition for each field. Known
-// deviations (deviations.go) are detected by deciding again without them.
+// differences (decide.go). The same applies to packets on a host where only some of several
+// listeners exist. A set of differing packets is described by boxes (classes.go): one condition for
+// each field. Known deviations (deviations.go) are detected by deciding again without them.
 //
 // # Budget
 //

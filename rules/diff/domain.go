@@ -29,8 +29,9 @@ func (s *space) loopbackPrefix() string {
 var deprecatedPrefixes = [...]string{"::/96", "fec0::/10"}
 
 // impossibleAtPrerouting returns conditions that no packet at prerouting meets, except for packets
-// that the limits in README.md name. A wrong condition hides differences, a missing one yields
-// examples that cannot occur. wellFormedConditions contains the conditions on the form of packets.
+// that the section Limits of README.md names. A wrong condition hides differences, a missing one
+// yields examples that cannot occur. wellFormedConditions contains the conditions on the form of
+// packets.
 //
 // The following packets do exist. A local process can send from a foreign address (IP_TRANSPARENT,
 // IP_HDRINCL), to 127.0.0.1 over eth0 and to other hosts over lo (SO_BINDTODEVICE). A packet
@@ -229,8 +230,8 @@ func (s *space) relatedStates() set {
 	return s.or(s.is(reply, value{}), s.and(s.resets, s.is(user, value{})))
 }
 
-// icmpErrors returns the ICMP messages that the kernel sends with the connection of the packet that
-// they report, if their protocol is ICMP of the family.
+// icmpErrors returns the ICMP errors, which report another packet. For packets of other protocols
+// the result has no meaning.
 func (s *space) icmpErrors() set {
 	if s.family == rules.IPv4 {
 		return s.icmpTypes(rules.ICMPErrors)
@@ -272,7 +273,7 @@ func (s *space) addrTypeConditions() []set {
 		address, addrType field
 		side              rules.Side
 	}{{destination, destinationType, rules.Destination}, {source, sourceType, rules.Source}} {
-		// See OnlyUnspecifiedIsTypeUnspec.
+		// Only the IPv6 address :: has no type (OnlyUnspecifiedIsTypeUnspec).
 		first := rules.ByFamily(s.family, rules.Unicast, rules.AddrTypeUnknown)
 		add(s.within(end.addrType, []span{{number(first), number(rules.ResolvedType)}}))
 		for prefix, addrType := range map[string]rules.AddrType{

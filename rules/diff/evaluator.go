@@ -183,7 +183,7 @@ func (e *evaluator) staticRuleSet(r *rules.Rule, view *view) set {
 	packets := all
 	for i := range r.Matches {
 		if e.single != nil && packets == none {
-			break // so that the packet's other host facts are not reported as assumptions
+			break // so that facts about the host in later matches are not reported as assumptions
 		}
 		if e.matches.isStatic(r.Matches[i]) {
 			packets = e.and(packets, e.matches.staticMatchSet(&r.Matches[i], view))

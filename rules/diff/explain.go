@@ -63,8 +63,8 @@ func explain(
 	s := newPacketSpace(p, a.meter)
 	s.given, s.shared = a.given, a.shared
 	s.omitResets()
-	if t := a.translated; t != nil {
-		s.single.values[newDestination], s.single.values[newPort] = t.address, t.port
+	if earlier := a.translated; earlier != nil {
+		s.single.values[newDestination], s.single.values[newPort] = earlier.address, earlier.port
 		// The connection has one socket, and a listener is transparent if it exists.
 		for _, f := range []field{newDestination, newPort, noListener} {
 			s.single.known[f] = true
@@ -86,7 +86,7 @@ func explain(
 	return t, ifNoneTrue
 }
 
-// delivery returns what routing does to the packet if it has a transparent listener
+// delivery returns what routing does to the packet if the packet has a transparent listener
 // (TProxyNeedsLocalRoute). The routes of other packets are not known.
 func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 	selectsMark := func(m rules.MatchMark) bool { return o.Mark&m.Mask == m.Value&m.Mask }
@@ -125,7 +125,7 @@ func (x *explanation) holds(cases set) bool {
 	return cases == all
 }
 
-// addUncertain adds the conditions on which the set depends.
+// addUncertain adds the texts of the conditions on which the set depends to uncertain.
 func (x *explanation) addUncertain(cases set) {
 	if x.addedNodes == nil {
 		x.addedNodes = map[uint32]bool{}
@@ -297,12 +297,12 @@ func (x *explanation) randomMatches() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// maxAlternatives is the number of flows from which byMarks does not divide further. The last
-// division may nearly double this number.
+// maxAlternatives is the number of flows at which byMarks stops. The last division may nearly
+// double this number.
 const maxAlternatives = 64
 
-// byMarks divides a flow into flows whose packets have equal marks. It stops when there are
-// maxAlternatives flows.
+// byMarks divides a flow into flows whose packets have equal marks. It stops when there are at
+// least maxAlternatives flows.
 func (x *explanation) byMarks(f flow) []flow {
 	parts := []flow{f}
 	for i := range f.mark {

@@ -57,9 +57,9 @@ const maxUnknownMarks = 4
 // isUnknownMark reports whether the field is one of the unknown marks.
 func isUnknownMark(f field) bool { return f >= firstUnknownMark }
 
-// fieldWidth contains the widths of the fields in bits. The width of addresses depends on the
+// fieldWidths contains the widths of the fields in bits. The width of addresses depends on the
 // family (see newLayout).
-var fieldWidth = [fieldCount]int{
+var fieldWidths = [fieldCount]int{
 	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, iface: 16, user: 33,
 	group: 32, state: 3, reply: 1, status: 6,
 	flags: 8, noListener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32,
@@ -76,7 +76,7 @@ type layout struct {
 // newLayout returns the layout for addresses of a width in bits.
 func newLayout(addressWidth int) *layout {
 	l := new(layout)
-	width := fieldWidth
+	width := fieldWidths
 	for _, f := range []field{destination, newDestination, source, inAddress} {
 		width[f] = addressWidth
 	}
@@ -223,7 +223,8 @@ func mergeSpans(spans []span) []span {
 	return merged
 }
 
-// within returns the packets whose field is in one of the spans, which are sorted and disjoint.
+// within returns the packets for which the value of the field is in one of the spans, which are
+// sorted and disjoint.
 func (s *space) within(f field, spans []span) set {
 	if s.single != nil && s.single.known[f] {
 		v := s.single.values[f]

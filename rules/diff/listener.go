@@ -72,16 +72,16 @@ func (e *evaluator) hasListener(t tproxyTarget, view *view) set {
 	return e.minus(found, missing)
 }
 
-// assignListener assigns a listener to the packets. precedesNAT contains the packets of a
-// translated connection whose destination NAT has not translated yet.
-func (e *evaluator) assignListener(f flow, t tproxyTarget, v *view) (precedesNAT, others flow) {
+// assignListener assigns a listener to the packets. beforeNAT contains the packets of a translated
+// connection whose destination NAT has not translated yet.
+func (e *evaluator) assignListener(f flow, t tproxyTarget, v *view) (beforeNAT, others flow) {
 	f.tproxy, f.precedesNAT = t, false
 	if v.translated {
 		return flow{}, f
 	}
-	precedesNAT, others = e.split(f, e.retranslated())
-	precedesNAT.precedesNAT = true
-	return precedesNAT, others
+	beforeNAT, others = e.split(f, e.retranslated())
+	beforeNAT.precedesNAT = true
+	return beforeNAT, others
 }
 
 // sameSocket returns the packets to which tproxy assigns the same socket on both sides

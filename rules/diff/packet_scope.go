@@ -13,8 +13,8 @@ type packetScope struct {
 	withoutAddress bool
 	// translations includes packets of connections that were translated earlier.
 	translations bool
-	// redirected limits the packets of translated connections to connections that this host
-	// receives.
+	// redirected selects, of the packets of translated connections, only those of connections that
+	// are translated to this host.
 	redirected bool
 	// boundSockets includes packets whose socket is bound to an interface, and packets whose sender
 	// has selected the interface for this packet.
@@ -26,8 +26,8 @@ type packetScope struct {
 	// copies of packets that the host has sent, and packets with a socket of the kernel.
 	kernelPackets bool
 	// unmarked excludes received packets with a mark, and the first packets of connections with a
-	// connection mark. Only tc filters and eBPF programs mark them before the rules: a packet from
-	// another network namespace has no mark (skb_scrub_packet in net/core/skbuff.c).
+	// connection mark. Only tc filters and eBPF programs set such marks before the rules: a packet
+	// from another network namespace has no mark (skb_scrub_packet in net/core/skbuff.c).
 	unmarked bool
 	// untracked selects only packets that enter untracked (EntersUntracked).
 	untracked bool

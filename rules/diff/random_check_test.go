@@ -105,7 +105,7 @@ func entersUntracked(p rules.Packet) bool {
 }
 
 // hasInexpressibleWitness reports whether a class has conditions that a packet cannot state: only
-// some kinds of socket matches find a transparent socket, or the host routes the destination by lo.
+// some kinds of socket matches find a transparent socket, or the host routes the destination to lo.
 func hasInexpressibleWitness(c diff.Class) bool {
 	found := map[string]bool{}
 	for _, condition := range c.Packets {
@@ -114,7 +114,7 @@ func hasInexpressibleWitness(c diff.Class) bool {
 		}
 	}
 	return len(found) > 1 || slices.Contains(c.Packets, diff.Condition{
-		Field: "the host routes the destination by lo, whatever the mark", Values: "yes",
+		Field: "the host routes the destination to lo, whatever the mark", Values: "yes",
 	})
 }
 

@@ -18,13 +18,13 @@ func (w *walk) reroute(f flow, before *markBits, out *flows) {
 	w.add(out, bound)
 	linkLocal, changed := w.split(changed, w.staysOnLink())
 	if linkLocal.packets != none {
-		// The kernel looks for a route by this interface only, and drops the packet if there is
-		// none. If both sides change the mark, the result is the same on both sides. Therefore only
-		// Explain distinguishes the two cases.
+		// The kernel looks for a route through this interface only, and drops the packet if there
+		// is none. If both sides change the mark, the result is the same on both sides. Therefore
+		// only Explain distinguishes the two cases.
 		if w.single != nil {
 			linkLocal, lost = w.split(linkLocal, w.variable(variable{
 				key: "route on the link", kind: unknownBit,
-				text: "whether the host has a route to the destination by the interface",
+				text: "whether the host has a route to the destination through the interface",
 			}))
 			lost.dropped = true
 			w.add(&w.ended, lost)
@@ -38,8 +38,8 @@ func (w *walk) reroute(f flow, before *markBits, out *flows) {
 	w.add(out, local, remote, unchanged)
 }
 
-// lostOnLoopback returns the packets of sockets bound to lo for which there is no route: packets to
-// the unspecified address, which raw sockets can send, unless the mark routes them to lo
+// lostOnLoopback returns the packets of sockets bound to lo that have no route: packets to the
+// unspecified address, which raw sockets can send, unless the mark routes them to lo
 // (UnspecifiedAddressIsReplaced).
 func (w *walk) lostOnLoopback(f flow) set {
 	return w.minus(w.and(w.and(w.bound(), w.overLoopback), w.toUnspecified()), w.localMark(f.mark))
@@ -147,11 +147,11 @@ func (w *walk) keepsLoopback() set {
 	return w.or(byDestination, w.routedByLoopback())
 }
 
-// routedByLoopback returns the packets whose destination the host routes by lo, whatever the mark.
+// routedByLoopback returns the packets whose destination the host routes to lo, whatever the mark.
 func (w *walk) routedByLoopback() set {
 	return w.variable(variable{
 		key:  routeByLoopbackKey,
-		text: "whether the host routes the destination by lo, whatever the mark",
+		text: "whether the host routes the destination to lo, whatever the mark",
 	})
 }
 

@@ -100,17 +100,17 @@ func acceptsJumps(t *rules.Table) bool {
 	for i := range t.Chains {
 		byName[t.Chains[i].Name] = &t.Chains[i]
 	}
-	const isVisited, isAccepted = 1, 2
+	const entered, accepted = 1, 2
 	progress := map[*rules.Chain]int{}
 	var visit func(c *rules.Chain) bool
 	visit = func(c *rules.Chain) bool {
-		if c == nil || progress[c] == isVisited {
+		if c == nil || progress[c] == entered {
 			return false
 		}
-		if progress[c] == isAccepted {
+		if progress[c] == accepted {
 			return true
 		}
-		progress[c] = isVisited
+		progress[c] = entered
 		isRejected := func(a rules.Action) bool {
 			jump, ok := a.(rules.Jump)
 			return ok && !visit(byName[jump.Chain])
@@ -118,7 +118,7 @@ func acceptsJumps(t *rules.Table) bool {
 		if c.HasAction(isRejected) {
 			return false
 		}
-		progress[c] = isAccepted
+		progress[c] = accepted
 		return true
 	}
 	for i := range t.Chains {

@@ -18,9 +18,9 @@ import (
 type sharedState struct {
 	// written contains the states that a rule of either side writes.
 	written map[string]bool
-	// differing contains the states that are known to be written differently by the sides. found
-	// contains further such states, which the current comparison has found. The comparison assumes
-	// that they are equal.
+	// differing contains the states that the sides are known to write differently. found contains
+	// further such states, which the current comparison has found, but which it assumes to be
+	// equal.
 	differing, found map[string]bool
 	// hasNAT contains the families for which the ruleset of either side has a NAT chain
 	// (NATDropsRedirects, TranslationNeedsNATChain).
@@ -192,7 +192,8 @@ func usesConnectionMark(a rules.Action) bool {
 }
 
 // mayReadConnectionMark reports whether an unsupported expression may depend on the mark of a
-// connection. The name of a source translation represents all inputs of the translation.
+// connection. A source translation does not count, because its name represents all its inputs (see
+// translationName).
 func mayReadConnectionMark(u rules.Unknown) bool {
 	return u.Ignores&rules.ConntrackMarkInput == 0 && u.Effect != rules.ReadsVarying &&
 		u.Effect != rules.TranslatesSource

@@ -129,8 +129,8 @@ func (s *space) omitResets() {
 	}
 }
 
-// lacksRedirectAddress returns the packets whose interface has no address for a redirection at
-// prerouting, in the space of one packet.
+// lacksRedirectAddress is for the space of one packet. It returns the packets whose interface has
+// no address for a redirection at prerouting.
 func (s *space) lacksRedirectAddress(p rules.Packet) set {
 	if p.InAddress.IsValid() {
 		return allIf(p.InAddress.IsUnspecified())
@@ -204,7 +204,7 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 	return v
 }
 
-// stateIn returns the packets in the wanted states.
+// stateIn returns the packets in the states for which isWanted returns true.
 func (s *space) stateIn(isWanted func(rules.State) bool) set {
 	packets := none
 	for state := rules.New; state <= rules.Untracked; state++ {

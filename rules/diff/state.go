@@ -11,8 +11,8 @@ import (
 // are evaluated together.
 type progress struct {
 	visibleProgress
-	// precedesNAT reports that tproxy assigned the socket to later packets of a connection before
-	// NAT translated their destination (TProxyPrefersEstablished).
+	// precedesNAT reports that tproxy assigned a socket to later packets of a connection before NAT
+	// translated their destination (TProxyPrefersEstablished).
 	precedesNAT bool
 	zone        uint16
 	// helper is the conntrack helper of a connection that the packet begins.
@@ -97,7 +97,7 @@ const (
 	untracked
 )
 
-// isTemplate reports whether a zone was assigned.
+// isTemplate reports whether the packet has a template, because a rule assigned a zone.
 func (t tracking) isTemplate() bool { return t == template || t == cpuTemplate }
 
 // A flow is a set of packets with equal progress at a position of the ruleset.

@@ -128,14 +128,14 @@ func (s *space) sameAddress(t, u target) set {
 	case originalB && a.IsValid():
 		return s.is(destination, address(a))
 	case originalA || originalB:
-		// One address is the interface's. Comparing two fields bit by bit would take a diagram with
-		// 2^32 nodes.
+		// One of the addresses is the address of the interface. Comparing two fields bit by bit
+		// would take a diagram with 2^32 nodes.
 		return s.variable(variable{
 			key: toItselfKey, kind: hostFact,
 			text: "whether the packet is sent to the address to which a redirection translates it",
 		})
 	case !a.IsValid() && !b.IsValid():
-		return all // both are the interface's
+		return all // both are the address of the interface
 	}
 	return s.is(inAddress, address(cmp.Or(a, b)))
 }
@@ -204,14 +204,14 @@ func (s *space) seesRetranslated(v *view) bool {
 	return v.translated && v.tracking != untracked && s.retranslated() != none
 }
 
-// retranslated returns the packets whose destination is translated like the destination of earlier
-// packets of the connection (NATMappingPersists).
+// retranslated returns the packets whose destination is translated as for earlier packets of the
+// connection (NATMappingPersists).
 func (s *space) retranslated() set {
 	return s.translatedBefore(rules.StatusDNAT, rules.StatusSNAT)
 }
 
-// sourceRetranslated returns the packets whose source has been translated like the source of
-// earlier packets of the connection (NATMappingPersists).
+// sourceRetranslated returns the packets whose source has been translated as for earlier packets of
+// the connection (NATMappingPersists).
 func (s *space) sourceRetranslated(v *view) set {
 	if !v.sourceTranslated || v.tracking == untracked {
 		return none

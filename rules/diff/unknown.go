@@ -21,8 +21,8 @@ func sideEffectText(r *rules.Rule) string {
 	return ""
 }
 
-// evaluateUnknown returns the packets that meet an unknown condition, and records the packets of
-// the flow for which it is evaluated.
+// evaluateUnknown returns the packets that meet an unknown condition. It records that the condition
+// is evaluated for the given packets of the flow.
 func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
 	packets = e.and(f.packets, packets)
 	condition := e.unknownVariable(u, f, part)
@@ -43,7 +43,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	found := variable{
 		key: strings.Join([]string{
 			e.expressionKey(compared, part), strconv.Itoa(e.callNumber), e.snatAction,
-			e.inputs(u, f),
+			e.inputKey(u, f),
 		}, keySeparator),
 		text: u.Text, step: e.step(), kind: unknownBit,
 	}
@@ -76,9 +76,10 @@ func (e *evaluator) expressionKey(u rules.Unknown, part rulePart) string {
 	}, keySeparator)
 }
 
-// inputs returns a key of the inputs of an unsupported condition. Packets with different inputs
-// have different keys. If the key is empty, no input has changed since the packets entered.
-func (e *evaluator) inputs(u rules.Unknown, f flow) string {
+// inputKey returns a key of the inputs of an unsupported condition. Packets with different inputs
+// have different keys. An empty key means that no input has changed since the packets entered, or
+// that the condition has no inputs.
+func (e *evaluator) inputKey(u rules.Unknown, f flow) string {
 	if u.Effect == rules.ReadsVarying {
 		return "" // a random number, or a state that only this condition uses
 	}
@@ -290,13 +291,13 @@ func (e *evaluator) writeHeader(a rules.Unknown, packets []flow) []flow {
 	var changed flows
 	for _, f := range packets {
 		if a.State == rules.RoutedHeader && base.Type == rules.Route {
-			var moved flow
-			if moved, f = e.split(f, e.reroutedByHeader(f)); moved.packets != none {
-				e.endUndecided(a.Text, moved)
+			var rerouted flow
+			if rerouted, f = e.split(f, e.reroutedByHeader(f)); rerouted.packets != none {
+				e.endUndecided(a.Text, rerouted)
 			}
 		}
 		f.headers = e.digest(
-			fmt.Sprintf("%q %q %d %q", f.headers, change, base.Hook, e.inputs(a, f)))
+			fmt.Sprintf("%q %q %d %q", f.headers, change, base.Hook, e.inputKey(a, f)))
 		e.add(&changed, f)
 	}
 	return changed.list
@@ -318,9 +319,9 @@ func (e *evaluator) reroutedByHeader(f flow) set {
 }
 
 // isByAnotherRoute returns the packets whose interface does not follow from their destination and
-// mark: they are sent by lo although neither routes them to lo, or by another interface although
-// one of the two does. They may be copies (CopiesAreRoutedToTheGateway), or the sender has selected
-// the interface.
+// mark: they are sent over lo although neither routes them to lo, or over another interface
+// although one of the two does. They may be copies (CopiesAreRoutedToTheGateway), or the sender has
+// selected the interface.
 func (e *evaluator) isByAnotherRoute() set {
 	byLoopback := e.or(e.is(destinationType, number(rules.Local)), e.localMark(e.marks.packet))
 	return e.xor(e.overLoopback, byLoopback)

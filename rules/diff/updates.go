@@ -19,7 +19,7 @@ type updates struct {
 
 // A stateUpdates contains the writes to a state and the conditions on it.
 type stateUpdates struct {
-	// writes contains the packets that write the state, by the key of the rule, in the order of
+	// writes contains the packets that write the state, by the key of the write, in the order of
 	// evaluation.
 	writes keyedSets[string]
 	// conditions contains the packets for which a condition is evaluated, by the key of the
@@ -113,7 +113,7 @@ func (s *space) addUpdates(to, from *updates, packets set) {
 func (e *evaluator) recordWrite(u rules.Unknown, packets []flow, part rulePart) {
 	expression := e.expressionKey(u, part)
 	for _, f := range packets {
-		key := expression + keySeparator + e.inputs(u, f)
+		key := expression + keySeparator + e.inputKey(u, f)
 		e.recordCondition(u, key, f.packets)
 		e.addWrite(e.summary.updates.forState(e.space, u.State), key, f.packets)
 	}

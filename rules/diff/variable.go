@@ -161,7 +161,7 @@ func (s *space) isUnknown(bit uint32) bool {
 	if isUnknownMark(s.fieldOf[bit]) {
 		return true
 	}
-	// In the space of one packet the remaining fields are unknown.
+	// In the space of one packet, only unknown fields have bits.
 	return s.single != nil
 }
 

@@ -82,9 +82,9 @@ func (s *space) carriesConnection() set {
 	return packets
 }
 
-// icmpRedirectsDroppedByNAT returns the ICMP redirects that NAT drops (NATDropsRedirects). Only the
-// kernel of this host sends redirects about an unconfirmed connection, whose source is not
-// translated yet.
+// icmpRedirectsDroppedByNAT returns the ICMP redirects that NAT drops (NATDropsRedirects). A
+// redirect about an unconfirmed connection is dropped although no status bit shows a translation:
+// the source is not translated yet. Only the kernel of this host sends such redirects.
 func (s *space) icmpRedirectsDroppedByNAT() set {
 	const redirect = 5 // the type of the ICMP message
 	redirects := s.and(s.and(s.isICMP, s.stateIs(rules.Related)), s.within(icmp, []span{{
@@ -155,7 +155,7 @@ func (s *space) readsStatus(v *view, bits rules.Status) set {
 		return s.trackedAgain(v, fmt.Sprint("status ", bits))
 	}
 	packets := allIf(v.confirmed && bits&rules.StatusConfirmed != 0)
-	for i := range fieldWidth[status] {
+	for i := range fieldWidths[status] {
 		if bits>>i&1 == 1 {
 			packets = s.or(packets, s.bit(status, i))
 		}
@@ -181,7 +181,8 @@ func (s *space) sourceCondition(condition string, v *view) set {
 
 // masqueradesTo reports whether the source after MASQUERADE, which is one of the known addresses of
 // the host (nf_nat_masquerade_ipv4 in net/netfilter/nf_nat_masquerade.c), is in one of the ranges.
-// known is false if only some of the addresses are, or if no address is known.
+// known is false if only some of the addresses are in the ranges, if no address is known, or if no
+// MASQUERADE has changed the source.
 func (s *space) masqueradesTo(v *view, ranges []netipx.IPRange) (in, known bool) {
 	if !strings.HasPrefix(v.snatAction, "masquerade") {
 		return false, false
@@ -226,7 +227,8 @@ func (s *space) isTranslated(t target) set {
 	return s.not(s.sameDestination(t, target{}))
 }
 
-// entersUntracked returns the packets that enter untracked.
+// entersUntracked returns the packets that enter untracked. They do not include neighbor discovery,
+// which conntrack makes untracked.
 func (s *space) entersUntracked() set {
 	return s.minus(s.stateIs(rules.Untracked), s.neighborDiscovery())
 }

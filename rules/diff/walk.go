@@ -40,8 +40,8 @@ type walk struct {
 
 	// randomKeys contains the keys of the variables of random matches of the rules.
 	randomKeys map[string]bool
-	// updates contains the rules' writes to states that packets share, and their conditions on
-	// them.
+	// updates contains the rules' writes to states that packets share, and the rules' conditions
+	// on these states.
 	updates updates
 	// ended contains the packets whose evaluation has ended.
 	ended flows
@@ -103,7 +103,7 @@ type baseTraversal struct {
 	droppedByPolicy set
 }
 
-// walkAll evaluates a ruleset for all packets of the space (side: see walk).
+// walkAll evaluates a ruleset for all packets of the space. side is the value of walk.side.
 func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	w := &walk{
 		space: s, rs: rs, side: side, matches: matcher{space: s}, marks: newMarks(s),
@@ -199,14 +199,14 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 		p := at.chainPosition(c, afterNAT)
 		switch {
 		case at.hook != rules.Postrouting && mayPrecedeConntrack(c):
-			other := *p
-			other.beforeConntrack, other.equalPriority = true, true
-			in = w.evaluateInBothOrders(p, &other, in, "before conntrack ",
+			alternative := *p
+			alternative.beforeConntrack, alternative.equalPriority = true, true
+			in = w.evaluateInBothOrders(p, &alternative, in, "before conntrack ",
 				"whether chain %s runs before conntrack, which has the same priority")
 		case at.hook == rules.Postrouting && mayFollowConfirmation(c):
-			other := *p
-			other.confirmed = true
-			in = w.evaluateInBothOrders(p, &other, in, "confirmed ", "whether chain %s runs after "+
+			alternative := *p
+			alternative.confirmed = true
+			in = w.evaluateInBothOrders(p, &alternative, in, "confirmed ", "whether chain %s runs after "+
 				"conntrack confirms connections, which has the same priority")
 		default:
 			in = w.evaluateBase(p, in)
@@ -247,35 +247,36 @@ func (h hookPosition) chainPosition(c rules.ChainRef, afterNAT bool) *chainPosit
 	}}
 }
 
-// mayPrecedeConntrack reports whether a chain may run before or after conntrack: it has conntrack's
-// priority, and it is unknown which of the two was registered last (ConntrackPriorityTies).
+// mayPrecedeConntrack reports whether it is unknown if a chain runs before or after conntrack: both
+// have the same priority, and the order of their registration is unknown (ConntrackPriorityTies).
 func mayPrecedeConntrack(c rules.ChainRef) bool {
 	base := c.Chain.Base
 	return base.Position() == rules.ConntrackPriority && base.Order == 0 && c.Chain.HasEffect()
 }
 
-// mayFollowConfirmation reports whether a chain at postrouting may run before or after conntrack's
-// confirmation of connections, because both have the same priority (ConntrackPriorityTies).
+// mayFollowConfirmation reports whether it is unknown if a chain at postrouting runs before or
+// after conntrack confirms connections, because both have the same priority
+// (ConntrackPriorityTies).
 func mayFollowConfirmation(c rules.ChainRef) bool {
 	return c.Chain.Base.Position() == confirmationPriority && c.Chain.HasEffect()
 }
 
-// evaluateInBothOrders evaluates a chain at both of its possible positions, and returns the packets
-// that continue with the next chain. An unknown variable selects the packets that traverse the
-// chain at the other position. Its key begins with the given key, and its text is question, with
-// the name of the chain.
+// evaluateInBothOrders evaluates a chain at each of its two possible positions, and returns the
+// packets that continue with the next chain. An unknown variable selects the packets that traverse
+// the chain at the position alternative. The key of the variable begins with the given key; its
+// text is the format question with the name of the chain.
 func (w *walk) evaluateInBothOrders(
-	position, other *chainPosition, in []flow, key, question string,
+	position, alternative *chainPosition, in []flow, key, question string,
 ) []flow {
-	atOther, atPosition := w.divide(in, w.variable(variable{
+	atAlternative, atPosition := w.divide(in, w.variable(variable{
 		key: key + w.side + position.key(), kind: unknownBit,
 		text: fmt.Sprintf(question, chainName(position.chain)),
 	}))
 	var out flows
-	w.add(&out, w.evaluateBase(other, atOther)...)
-	w.recordDropped(other)
-	if other.confirmed {
-		w.recordDroppedConfirmed(atOther)
+	w.add(&out, w.evaluateBase(alternative, atAlternative)...)
+	w.recordDropped(alternative)
+	if alternative.confirmed {
+		w.recordDroppedConfirmed(atAlternative)
 	}
 	w.add(&out, w.evaluateBase(position, atPosition)...)
 	return out.list

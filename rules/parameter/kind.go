@@ -175,7 +175,8 @@ func (p *Parameter) SetFromArgument(v *Values, text string) (wrong []string) {
 	return wrong
 }
 
-// wrongElements returns the elements that accepts or the parser of the parameter rejects.
+// wrongElements returns the elements for which accepts returns false, or which the parser of the
+// parameter rejects.
 func (p *Parameter) wrongElements(text string, accepts func(element string) bool) (wrong []string) {
 	for element := range p.split(text) {
 		if !accepts(element) || p.set(new(Values), element, Names{}) != nil {

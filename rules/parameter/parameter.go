@@ -77,8 +77,8 @@ type Names struct{ Users, Groups rules.Lookup }
 func All() []Parameter { return istioParameters() }
 
 // SluiceOnly returns the parameters that Istio does not have. The caller must not change them. The
-// flags of the command rules can set all of them, the configuration of the CNI plugin the
-// parameters with [Parameter.Config], and a pod the parameters with [Parameter.Annotations].
+// command rules has a flag for each of them. The configuration of the CNI plugin can set those with
+// [Parameter.Config], and a pod can set those with [Parameter.Annotations].
 func SluiceOnly() []Parameter { return sluiceParameters() }
 
 // OfPods returns the parameters that a pod can set: all parameters of [All], and the parameters of
@@ -144,8 +144,8 @@ func (p *Parameter) FlagName() string {
 	return "--" + p.Flag
 }
 
-// Set parses the text in the syntax of istio-iptables and stores the value. If elements are wrong,
-// the error has one line for each of them, and the values are unchanged.
+// Set parses the text in the syntax of istio-iptables and stores the value. If elements are
+// invalid, the error has one line for each of them, and the values are unchanged.
 func (p *Parameter) Set(v *Values, text string, n Names) error { return p.set(v, text, n) }
 
 // setter returns a function that parses a text and stores the value in the field.

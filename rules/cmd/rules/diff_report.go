@@ -321,7 +321,7 @@ func (s *system) writeClass(b *strings.Builder, r diffReport, c *diff.Class, dev
 	}
 }
 
-// writeUndecided writes an undecided case.
+// writeUndecided writes a reason why the outcome of packets is unknown, with an example.
 func (s *system) writeUndecided(b *strings.Builder, r diffReport, u diff.Undecided) {
 	name, side := "left", r.left
 	if u.Right {

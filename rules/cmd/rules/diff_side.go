@@ -92,7 +92,7 @@ func (s *system) load(
 	case kindLogged:
 		return loggedSide(other)
 	}
-	// Flags describe the pod of the other side's namespace.
+	// If the other side is a namespace, the flags describe the pod of this namespace.
 	if otherSource.kind == kindNamespace && otherSource.paths[0] != "" {
 		p = &parameters{netnsPath: otherSource.paths[0]}
 	}
@@ -303,7 +303,7 @@ func commonFamilies(left, right *diffSide) []rules.Family {
 	return []rules.Family{rules.IPv4, rules.IPv6}
 }
 
-// decidedBy describes the rule or the other reason that decided.
+// decidedBy describes the rule, or else the reason, that determined the outcome.
 func (side *diffSide) decidedBy(o diff.SideOutcome) string {
 	if o.Decided == nil {
 		return o.Reason

@@ -234,13 +234,13 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 	if len(p.PodIPs) > 0 {
 		return p.PodIPs, nil
 	}
-	if own := pod.Addresses(); len(own) > 0 {
-		return own, nil
+	if addresses := pod.Addresses(); len(addresses) > 0 {
+		return addresses, nil
 	}
 	return []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, []decide.Note{{
 		Kind: noteAddressAssumed,
 		Message: "the pod has no address yet: it is assumed to have one IPv4 address; " +
-			"set --pod-ip to use others",
+			"set --pod-ip to use other addresses",
 	}}
 }
 
@@ -314,7 +314,7 @@ func (s *system) notesOfLocated(p *parameters) (notes []decide.Note) {
 		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 && !captured {
 			notes = append(notes, decide.Note{
 				Kind:    decide.IPv6Uncaptured,
-				Message: fmt.Sprintf("the pod's IPv6 is not captured: it has %s", addresses[i]),
+				Message: fmt.Sprintf("the pod's IPv6 is not captured, but the pod has %s", addresses[i]),
 			})
 		}
 		return nil

@@ -252,7 +252,7 @@ func (t *liveTracer) findSenders(ctx context.Context, events []trace.Event) {
 
 // takeSender removes the entries of t.senders for the headers of a packet, and returns the entry
 // for the first header. The entries for other headers, whose destination NAT has changed, are not
-// senders: a socket that is connected to that destination would be another one.
+// the sender: a socket that is connected to the new destination has not sent the packet.
 func (t *liveTracer) takeSender(p *trace.Packet) (sender livetrace.Process, known bool) {
 	if h := p.Header(); h != nil {
 		sender, known = t.senders[connectionOf(h)]

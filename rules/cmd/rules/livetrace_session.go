@@ -26,7 +26,7 @@ type traceSource struct {
 	poll    *time.Ticker  // the times at which log is read if session is nil
 }
 
-// openTrace starts to trace. Rules of nf_tables mark the packets for both backends. In a kernel
+// openTrace starts the trace. Rules of nf_tables mark the packets for both backends. In a kernel
 // without nf_tables, rules of iptables-legacy mark them.
 func (t *liveTracer) openTrace() (err error) {
 	t.s.removeStaleTrace(t.ns)
@@ -108,15 +108,18 @@ type flows map[flow]time.Time
 type flow struct {
 	protocol            rules.Protocol
 	source, destination netip.AddrPort
-	sequence            uint32 // of TCP; a later connection with the same addresses has another one
+	// sequence is the sequence number of TCP. A later connection with the same addresses has a
+	// different one.
+	sequence uint32
 }
 
 // flowTimeout is the time without a packet after which a connection may have ended
 // (nf_conntrack_udp_timeout).
 const flowTimeout = 30 * time.Second
 
-// If there are at least maxFlows connections, record forgets the connections without a packet for
-// flowTimeout. maxFlows is larger than the number of packets that are traced in flowTimeout.
+// If there are at least maxFlows connections, record forgets the connections that have had no
+// packet for flowTimeout. maxFlows is larger than the number of packets that are traced in
+// flowTimeout.
 const maxFlows = 1 << 17
 
 // record records the packet, and reports whether an earlier packet belongs to the same connection.

@@ -210,8 +210,8 @@ func (p *parameters) namespaceNotFound() error {
 
 // uncapturedIPv6 is the text of the node agent about IPv6 traffic of a pod.
 type uncapturedIPv6 struct {
-	bypass  string // IPv6 traffic bypasses the proxy; empty if there is none
-	unknown string // why this cannot be decided; empty if it is decided
+	bypass  string // describes IPv6 traffic that bypasses the proxy; empty if there is none
+	unknown string // why it is unknown whether IPv6 traffic bypasses the proxy; empty if known
 }
 
 // uncapturedIPv6 returns the agent's text about IPv6 traffic of the pod. It is empty without --pod.

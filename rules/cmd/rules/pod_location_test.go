@@ -271,7 +271,7 @@ func TestExplainReportsUncapturedIPv6(t *testing.T) {
 		addresses []string
 		note      string
 	}{
-		{"single", []string{v4, v6}, "  note: the pod's IPv6 is not captured: it has fd00::5\n"},
+		{"single", []string{v4, v6}, "  note: the pod's IPv6 is not captured, but the pod has fd00::5\n"},
 		{"single", []string{v4, "fe80::1"}, ""},
 		{"dual", []string{v4, v6}, ""},
 		{"stopped", []string{v4, v6}, ""},
