@@ -86,7 +86,7 @@ func pushImage(t *testing.T) (v1.Image, string) {
 	return own, ref.String()
 }
 
-func TestNodeImageIsPulledForAnEngineWithoutRegistry(t *testing.T) {
+func TestNodeImageIsPulledForAnEngineWithoutRegistryAccess(t *testing.T) {
 	image, ref := pushImage(t)
 	loaded := filepath.Join(t.TempDir(), "loaded")
 	k := newImageCluster(t, `[ "$*" = "docker load" ] && cat >'`+loaded+`'`, ref)

@@ -22,7 +22,7 @@ func readme(t *testing.T, path string) string {
 }
 
 // In the other order, or with one release for both, mesh pods have no redirection for some time.
-func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
+func TestDocumentedMigrationInstallsSluiceFirst(t *testing.T) {
 	for _, path := range []string{"../../README.md", "../../install/chart/README.md"} {
 		text := readme(t, path)
 		sluiceIndex := strings.Index(text,

@@ -262,7 +262,7 @@ func TestProgramsWithTheirLoaderAreAccepted(t *testing.T) {
 	}
 }
 
-func TestUnrunnableProgramsAreRejected(t *testing.T) {
+func TestInvalidSpecsAreRejected(t *testing.T) {
 	static, dynamic := static(t), program(t, elf.EM_X86_64, true)
 	for _, c := range []struct {
 		reason, ref, architecture string

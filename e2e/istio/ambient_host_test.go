@@ -25,7 +25,7 @@ const fewAmbientHosts, manyAmbientHosts = 30, 500
 // Sluice's rules of a node treat every packet like the rules that istio-cni's code programs on the
 // node, except for one deviation from each backend of istio-cni. Without the deviation, there is no
 // difference.
-func TestAmbientHostRulesOfIstio(t *testing.T) {
+func TestAmbientHostRulesMatchIstios(t *testing.T) {
 	p := program(t, istioAmbient)
 	seed, n := randomSeed(t), fewAmbientHosts
 	if isLong() {

@@ -17,10 +17,10 @@ const istioAmbient istio.Program = "istio-ambient"
 // Numbers of generated configurations, in the short and the long form.
 const fewAmbient, manyAmbient = 60, 500
 
-// TestAmbientRulesOfIstio checks that Sluice's ambient rules treat every packet like the rules that
-// istio-cni installs in a pod. Only the rules of istio-cni's nftables backend may differ, and
+// TestAmbientRulesMatchIstios checks that Sluice's ambient rules treat every packet like the rules
+// that istio-cni installs in a pod. Only the rules of istio-cni's nftables backend may differ, and
 // only by the deviation ambient-ipv6.
-func TestAmbientRulesOfIstio(t *testing.T) {
+func TestAmbientRulesMatchIstios(t *testing.T) {
 	p := program(t, istioAmbient)
 	seed, n := randomSeed(t), fewAmbient
 	if isLong() {

@@ -250,7 +250,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
+func TestParseKey(t *testing.T) {
 	password := []byte("secret")
 	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(),
 		cryptoutils.StaticPasswordFunc(password))
