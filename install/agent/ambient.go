@@ -48,7 +48,8 @@ func (a *Agent) prepareAmbient() error {
 	hostNode := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	m := &ambientMode{
 		hostNode: hostNode, guard: newGuard(hostNode, a.config, backend, a.reportHostRules),
-		// The logger has no name: package logs keeps only messages of such loggers for the status.
+		// The logger has no name, because package logs keeps only messages of unnamed loggers for
+		// the status.
 		ztunnels: ztunnel.New(log, func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) }),
 	}
 	m.pods = ambient.New(ambient.Options{
@@ -84,8 +85,8 @@ func newGuard(
 		// The guard needs no RuleLock: pods cannot change the node's rules.
 		Do: hostNode.Do,
 		FindKubelet: func() (hostrules.Kubelet, error) {
-			own := (*netns.NS)(nil).ID() // of the agent's namespace
-			return hostrules.FindKubelet(hostNode.ProcDir, own)
+			host := (*netns.NS)(nil).ID() // Do has entered the node's network namespace
+			return hostrules.FindKubelet(hostNode.ProcDir, host)
 		},
 		IsKubeletCurrent: func(k hostrules.Kubelet) bool { return k.IsCurrent(hostNode.ProcDir) },
 		Subscribe:        watch.Subscribe, Report: report,
@@ -131,10 +132,10 @@ func (m *ambientMode) serveZtunnels(ctx context.Context, socket string, log *zap
 	}
 }
 
-// uninstall makes all pods leave ambient mode, and removes the node's rules for probes. If the pods
-// stayed in ambient mode without an agent, the next ztunnel would not learn about them and would
-// refuse their captured traffic. Both take place at the same time, because the kubelet may kill the
-// agent while it waits for ztunnel or the API server.
+// uninstall makes all pods leave ambient mode, and at the same time removes the node's rules for
+// probes, because the kubelet may kill the agent while it waits for ztunnel or the API server. If
+// the pods stayed in ambient mode without an agent, the next ztunnel would not learn about them and
+// would refuse their captured traffic.
 func (m *ambientMode) uninstall(ctx context.Context) error {
 	var hostErr error
 	var group sync.WaitGroup

@@ -39,7 +39,7 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	}
 	state := map[node.ExecutableState]string{
 		node.Verified: " is identical to the one in the agent's image",
-		node.Outdated: " was installed by the agent, in this or an earlier version, but the one in " +
+		node.Outdated: " was installed by the agent, in this or another version, but the one in " +
 			"the agent's image differs or cannot be read",
 		node.OtherProgram: " is another program",
 		node.Absent:       " is not an executable file",

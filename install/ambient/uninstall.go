@@ -23,8 +23,8 @@ const (
 	annotationTime = 2 * time.Second // to remove annotations
 )
 
-// UninstallTime is the maximum time that [Node.Uninstall] waits for others. It also needs time for
-// removing rules.
+// UninstallTime is the maximum time that [Node.Uninstall] waits for ADDs, ztunnel and the API
+// server. It also needs time for removing rules.
 const UninstallTime = searchTime + leaveTime + annotationTime
 
 // errUninstalled is the error of an ADD after [Node.Uninstall].
@@ -56,8 +56,8 @@ func (n *Node) Uninstall(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// forEach calls f for each pod, for some in parallel, with a context that ends after the timeout.
-// It returns the errors.
+// forEach calls f for each pod, for at most workers pods at a time, with a context that ends after
+// the timeout. It returns the errors.
 func forEach(
 	ctx context.Context, timeout time.Duration, pods []*pod, f func(context.Context, *pod) error,
 ) []error {
@@ -123,15 +123,16 @@ func (n *Node) tryUninstallRules(p *pod) error {
 	return n.uninstallRules(context.Background(), p)
 }
 
-// waitForADD acquires the lock of a pod. If the lock is not held, it succeeds even if ctx is done.
-func (p *pod) waitForADD(ctx context.Context) error {
+// lockAfterADD acquires the lock of a pod, which an ADD may hold. If the lock is not held, it
+// succeeds even if ctx is done.
+func (p *pod) lockAfterADD(ctx context.Context) error {
 	return acquire(ctx, p.lock, "the end of the pod's ADD")
 }
 
 // uninstallPod makes a pod leave ambient mode, unless istio-cni has taken it over. It leaves the
 // pod's annotation to removeAnnotation.
 func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
-	if err := p.waitForADD(ctx); err != nil {
+	if err := p.lockAfterADD(ctx); err != nil {
 		return err
 	}
 	defer p.lock.Release(1)
@@ -149,7 +150,7 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 
 // removeAnnotation removes the annotation of a pod that uninstallPod has made leave ambient mode.
 func (n *Node) removeAnnotation(ctx context.Context, p *pod) error {
-	if err := p.waitForADD(ctx); err != nil {
+	if err := p.lockAfterADD(ctx); err != nil {
 		return err
 	}
 	defer p.lock.Release(1)

@@ -27,9 +27,9 @@ type AmbientPod struct {
 	Parameters rules.Ambient
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
-	// TakeRepaired returns the differences that the agent found and repaired when it enrolled a
-	// pod that should have had the rules already; nil if there are none. It returns each difference
-	// only once: only an audit that reports them calls it.
+	// TakeRepaired returns the differences that the agent found and repaired when it enrolled a pod
+	// that should have had the rules already; nil if there are none. It returns each difference
+	// only once, so that only an audit that reports the differences may call it.
 	TakeRepaired func() *compat.Comparison
 	// Release permits the agent to change the rules again. The caller must call it.
 	Release func()

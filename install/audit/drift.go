@@ -163,7 +163,7 @@ func (r *auditRun) apply(
 	found, err = ns.Check(applied.Backend, rs, compat.Snapshot{})
 	isApplied := found.Backend == applied.Backend && len(found.Differences) == 0
 	if repairErr != nil && !isApplied {
-		return nil, repairErr // the rules may be in the same backend as before
+		return nil, repairErr // the rules may still be in the previous backend
 	}
 	r.desired.backend = applied.Backend
 	if repairErr == nil && err != nil {

@@ -78,7 +78,7 @@ func Parse(data []byte) (*List, error) {
 
 // oldVersion returns the cniVersion of a list that libcni accepts.
 func oldVersion(data []byte) (version string) {
-	var fields map[string]json.RawMessage // libcni does not ignore the case of these keys
+	var fields map[string]json.RawMessage // libcni matches these keys case-sensitively
 	if json.Unmarshal(data, &fields) == nil {
 		_ = json.Unmarshal(fields["cniVersion"], &version) // it may be missing
 	}

@@ -4,15 +4,15 @@
 // [rules.AmbientHost]). They are in a table of Sluice's own: a program that flushes only its own
 // tables does not change them. A [Guard] writes the rules:
 //
-//   - when the addresses of the pods change. Calls that arrive while rules are written share the
-//     next write.
+//   - when the addresses of the pods change. Changes that arrive while the rules are written share
+//     the next write.
 //   - when the rules differ from the desired rules, for example after "nft flush ruleset".
 //     nf_tables reports each change in the network namespace (package nft/watch); iptables-legacy
 //     reports none, so the rules are also compared at an interval. If another program removes the
 //     rules repeatedly, the guard restores them three times without delay, and then once per
 //     second.
-//   - when the kubelet has another cgroup: rules refer to a cgroup by its inode number, and systemd
-//     creates the cgroup again when it restarts the kubelet. The guard looks for another cgroup
+//   - when the kubelet's cgroup has changed: rules refer to a cgroup by its inode number, and
+//     systemd creates the cgroup again when it restarts the kubelet. The guard checks the cgroup
 //     four times per second.
 //
 // A guard writes nothing before it knows the addresses of all pods ([Guard.Replace]). Until then

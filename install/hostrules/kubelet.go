@@ -25,8 +25,8 @@ type Kubelet struct {
 	Started uint64
 	// UID is the real user of the process.
 	UID uint32
-	// Cgroup is the cgroup of version 2 of the process. It is the zero value if the process has no
-	// such cgroup, or one that rules cannot match.
+	// Cgroup is the process's cgroup of version 2. It is the zero value if the process has no such
+	// cgroup, or one that rules cannot match.
 	Cgroup rules.MatchCgroup
 
 	cgroupPath string // as in the file cgroup of the process; empty without a cgroup of version 2

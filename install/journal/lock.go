@@ -30,7 +30,7 @@ const (
 )
 
 // Acquire acquires the lock of a state directory, which it creates if it does not exist. It waits
-// for the lock at most until ctx is done. The error then names the process that last acquired the
+// for the lock until ctx is done. In this case the error names the process that last acquired the
 // lock. On a read-only file system, Acquire needs an existing lock file; see [Lock.ReadOnly].
 func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	f, readOnly, err := openLocked(ctx, filepath.Join(dir, lockName), unix.LOCK_EX)
@@ -46,7 +46,8 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 
 // openLocked opens a file of a state directory, and acquires a lock on it: unix.LOCK_EX or
 // unix.LOCK_SH. It creates the file and the directory if they do not exist; readOnly is as in open.
-// It waits for the lock until ctx is done. The error then names the process in the file, if any.
+// It waits for the lock until ctx is done. In this case the error names the process in the file, if
+// any.
 func openLocked(
 	ctx context.Context, path string, how int,
 ) (f *os.File, readOnly, err error) {

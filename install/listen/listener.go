@@ -26,11 +26,11 @@ const maxPathLen = 107
 // A listener is a listening socket.
 type listener struct {
 	*net.UnixListener
-	path     string
-	file     os.FileInfo // of the socket
-	once     sync.Once
-	left     chan struct{} // closed by leave
-	deadline time.Time     // end of the time in which connections are accepted after leave
+	path        string
+	file        os.FileInfo // of the socket
+	once        sync.Once
+	leaveCalled chan struct{} // closed by leave
+	deadline    time.Time     // end of the time in which connections are accepted after leave
 }
 
 // open creates a socket, and replaces an existing socket at the path. A client that connects
@@ -57,7 +57,7 @@ func open(network, path string) (_ *listener, err error) {
 		return nil, err
 	}
 	unixListener.SetUnlinkOnClose(false)
-	l := &listener{UnixListener: unixListener, path: path, left: make(chan struct{})}
+	l := &listener{UnixListener: unixListener, path: path, leaveCalled: make(chan struct{})}
 	if err = os.Chmod(temporary, 0o600); err == nil {
 		l.file, err = os.Lstat(temporary)
 	}
@@ -134,7 +134,7 @@ func (l *listener) leave() {
 	}
 	l.once.Do(func() {
 		l.deadline = time.Now().Add(leaveTimeout)
-		close(l.left)
+		close(l.leaveCalled)
 		_ = l.SetDeadline(time.Now().Add(drainTime))
 	})
 }
@@ -144,7 +144,7 @@ func (l *listener) leave() {
 // socket open too, connections may never stop arriving.
 func (l *listener) next() (*net.UnixConn, error) {
 	select {
-	case <-l.left:
+	case <-l.leaveCalled:
 		if now := time.Now(); now.Before(l.deadline) {
 			_ = l.SetDeadline(now.Add(drainTime))
 		}
@@ -159,7 +159,7 @@ func (l *listener) pause() bool {
 	select {
 	case <-time.After(drainTime):
 		return true
-	case <-l.left:
+	case <-l.leaveCalled:
 		return false
 	}
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // install installs the executables. ok means that the plugin's executable is installed, in this or
-// an earlier version, so that a configuration may name the plugin. outdated means that it is not
-// the version in the agent's image, so that existing elements of the plugin must not change.
+// another version, so that a configuration may name the plugin. outdated means that it is not known
+// to be the version in the agent's image, so that existing elements of the plugin must not change.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
@@ -38,7 +38,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 			status.add(n.wrongExecutable(path, s.Binaries[name], err))
 		default:
 			p := problemOf(err)
-			// An earlier version of the plugin redirects pods too.
+			// Another version of the plugin redirects pods too.
 			p.Blocking = name != s.Type || status.Executable != Outdated
 			status.add(p)
 		}
@@ -221,7 +221,7 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 	if !hasEntry {
 		return false
 	}
-	// It may be the no-op executable of an earlier version.
+	// The executable may be the no-op executable of an earlier version.
 	sum, err := n.executables.sum(filepath.Join(s.CNIBinDir, plugin))
 	return err == nil && slices.Contains(e.Written, sum)
 }

@@ -16,9 +16,9 @@ type Relaxed struct {
 	Position bool
 	// KeepReplaced: plugins that Sluice's plugin replaces may stay in the chain.
 	KeepReplaced bool
-	// Outdated: an element of Sluice's plugin with another configuration may stay, because the
+	// KeepElement: an element of Sluice's plugin with another configuration may stay, because the
 	// executable that it was written for could not be replaced.
-	Outdated bool
+	KeepElement bool
 }
 
 // Desired returns the desired state of the configuration directory. It has no side effects, except
@@ -74,7 +74,7 @@ func (p *planner) planChained() {
 	switch {
 	case ok:
 		p.updatePrimary(files, choice)
-	case choice.List != nil: // runtimes use it
+	case choice.List != nil: // runtimes use this configuration
 		p.Primary, p.Plugins = choice.Name, choice.List.Types()
 	}
 }
@@ -130,8 +130,8 @@ func (p *planner) planCopy() {
 		case choice.List != nil && (!exists || choice.Name < name):
 			p.Primary, p.Plugins = choice.Name, choice.List.Types()
 		case exists:
-			// The copy stays, so that no pod starts without redirection when the configuration of
-			// the network returns.
+			// The copy stays, so that no pod starts without redirection when the network's
+			// configuration is written again.
 			p.Primary = name
 		}
 		p.releaseLeftovers(false)
@@ -180,7 +180,8 @@ func (p *planner) planStandalone() {
 			entry = journal.Entry{Kind: journal.Edited, Original: current.Data, Mode: mode}
 		}
 	}
-	if chain.Equal(current.Data, content) || p.relaxed.Outdated && p.found.hasPlugin(name, p.Type) {
+	if chain.Equal(current.Data, content) ||
+		p.relaxed.KeepElement && p.found.hasPlugin(name, p.Type) {
 		content = current.Data
 	}
 	p.addTarget(Target{Name: name, Current: current.Data, Content: content, Mode: mode}, entry)
@@ -188,7 +189,7 @@ func (p *planner) planStandalone() {
 }
 
 // journalEntry returns the journal entry of a file, or a new one for a file that the agent creates.
-// If another program has removed its file, which the agent had edited, the agent creates the file:
+// A file that the agent edited and another program removed counts as created by the agent:
 // istio-cni removes its configuration when it is uninstalled.
 func (p *planner) journalEntry(name string) journal.Entry {
 	_, exists := p.found.Files[name]
@@ -205,8 +206,8 @@ func (p *planner) isForeign(name string) bool {
 		!p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)
 }
 
-// releaseOthers removes the plugin from the files that contain it because of earlier settings: all
-// except the given ones.
+// releaseOthers removes the plugin from all files except the given ones. Other files contain it
+// because of earlier settings.
 func (p *planner) releaseOthers(except ...string) {
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
 		_, hasEntry := p.found.Entries[name]

@@ -58,11 +58,11 @@ func (p *planner) isAcceptable(d chain.Defect, inUse bool) bool {
 	return d == chain.None || d == chain.NotLast && (p.relaxed.Position || !inUse)
 }
 
-// element returns the plugin's element for a file. While the executable of an earlier version is
+// element returns the plugin's element for a file. While the executable of another version is
 // installed, it returns the element in the file or, if the file has lost it, in the journal, which
 // was written for that version.
 func (p *planner) element(name string) json.RawMessage {
-	if !p.relaxed.Outdated {
+	if !p.relaxed.KeepElement {
 		return p.Element
 	}
 	if list, err := chain.Parse(p.found.Files[name].Data); err == nil && list.Has(p.Type) {

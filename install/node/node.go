@@ -172,13 +172,13 @@ func (n *Node) isRollback(s Settings, j *journal.Journal) bool {
 	if n.executables.isKnownCopy(s.Type, source) {
 		return false
 	}
-	own, ownErr := n.executables.sum(source)
+	desired, desiredErr := n.executables.sum(source)
 	installed, err := n.executables.sum(filepath.Join(s.CNIBinDir, s.Type))
-	if ownErr != nil || err != nil {
+	if desiredErr != nil || err != nil {
 		return false // install reports the error
 	}
 	all := versions(j, s.Type)
-	i := slices.Index(all, own)
+	i := slices.Index(all, desired)
 	return i >= 0 && i < slices.Index(all, installed)
 }
 
@@ -228,7 +228,7 @@ func (n *Node) configure(
 		}
 		status.incomplete = n.invalidFiles.markIncomplete(status.At, found.Files, n.wasInstalled)
 		relaxed := n.conflicts.relaxedAt(status.At)
-		if relaxed.Outdated = outdated; outdated {
+		if relaxed.KeepElement = outdated; outdated {
 			found.InstalledElement = n.installedElement(s, j)
 		}
 		state := Desired(s, found, relaxed)
@@ -248,7 +248,7 @@ func (n *Node) configure(
 		break
 	}
 	err = errors.Join(err, n.signalLinks(s))
-	// The plugins that Sluice's plugin replaces may be in a directory of their own.
+	// The plugins that Sluice's plugin replaces may be in a separate directory.
 	others := slices.DeleteFunc(slices.Clone(status.Plugins), func(plugin string) bool {
 		return plugin == s.Type || slices.Contains(s.ReplacedTypes, plugin)
 	})

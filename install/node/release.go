@@ -17,11 +17,9 @@ import (
 // again if their executable exists, and otherwise left out.
 func Released(s Settings, found Actual) State {
 	var state State
-	names := maps.Clone(found.Entries)
-	for name := range found.Files {
-		names[name] = journal.Entry{}
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	names := slices.AppendSeq(slices.Sorted(maps.Keys(found.Entries)), maps.Keys(found.Files))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		if _, hasEntry := found.Entries[name]; hasEntry || found.hasPlugin(name, s.Type) {
 			state.Files = append(state.Files, release(s, found, name)...)
 		}
@@ -57,7 +55,8 @@ func release(s Settings, found Actual, name string) []Target {
 		t.Content = reinsertReplaced(found, removeTypes(e.Original, typesWithoutExecutable(s, found)), e)
 		t.Mode = e.Mode
 	case hasEntry && e.Kind == journal.Created,
-		// The journal was lost. With an entry of another kind, the file belongs to another program.
+		// Without an entry, the journal was lost, and a file with this name is the agent's copy.
+		// With an entry of another kind, the file belongs to another program.
 		!hasEntry && name == s.IstioOwnedCNIConfigFileName,
 		filepath.Ext(name) != ".conflist":
 		t.Content = nil

@@ -14,7 +14,7 @@ type Status struct {
 	// necessary.
 	Done time.Time
 	// Unread is set if the configurations could not be read, so that it is unknown whether runtimes
-	// use the plugin. Then a problem is blocking.
+	// use the plugin. Problems then contains a blocking problem.
 	Unread bool
 	// Primary is the name of the file that runtimes use; empty if there is none.
 	Primary string
@@ -61,7 +61,7 @@ type ExecutableState string
 // The states of an executable. The state is empty if the file has not been read, or cannot be read.
 const (
 	Verified ExecutableState = "verified" // identical to the executable in the agent's image
-	// Outdated: an earlier version, which cannot be replaced now, or the current version while the
+	// Outdated: another version, which cannot be replaced now, or the current version while the
 	// executable in the agent's image cannot be read.
 	Outdated     ExecutableState = "outdated"
 	OtherProgram ExecutableState = "other program" // not installed by an agent

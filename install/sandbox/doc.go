@@ -1,7 +1,7 @@
 // Package sandbox finds the network namespaces of a node's pods.
 //
 // It searches three sources, the cheapest first. Each source is searched only for pods that were
-// not found in the sources before it:
+// not found in the preceding sources:
 //
 //	source   what it is                                     needs
 //	record   records of the plugin's ADD                    run directory, netns directory
@@ -31,7 +31,7 @@
 // address.
 //
 // The finder searches for pods by UID, because names are reused. In the path of a cgroup, only the
-// outermost level that names a pod counts, because a pod may choose the names of cgroups below its
-// own. The network namespaces of the node and of the finder are never sandboxes, so a pod with
-// hostNetwork has none.
+// outermost level that names a pod counts, because a pod may choose the names of the cgroups below
+// its cgroup. The network namespaces of the node and of the finder are never sandboxes, so a pod
+// with hostNetwork has none.
 package sandbox

@@ -71,9 +71,9 @@ type Sandbox struct {
 	Created time.Time
 }
 
-// Open opens the network namespace. Close it soon, because the namespace exists while it is open.
-// The error wraps [fs.ErrNotExist] if the file has been removed. If the path now leads to another
-// namespace, Open returns another error: search for the pod again.
+// Open opens the network namespace. Close the result soon: the namespace is not removed while it is
+// open. The error wraps [fs.ErrNotExist] if the file has been removed. If the path now leads to
+// another namespace, Open returns another error: search for the pod again.
 func (s Sandbox) Open() (*netns.NS, error) {
 	ns, err := netns.Open(s.Path)
 	if err != nil {

@@ -78,7 +78,7 @@ const (
 	// timeout, so that the plugin receives an error.
 	queryTimeout = 800 * time.Millisecond
 	// locateTimeout is the time limit for a query of a user. It is less than the timeout of the
-	// command "rules".
+	// rules command.
 	locateTimeout = 2500 * time.Millisecond
 	// maxEnrollments is the maximum number of concurrent enrollments. It is more than the maximum
 	// number of pods of a kubelet (maxPods, usually 110 or 250). The server accepts this number of

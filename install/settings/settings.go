@@ -4,9 +4,9 @@
 // rules/parameter and plugin/config.
 //
 // Settings that also exist in Istio's installer have Istio's names. The names of other settings
-// begin with SLUICE_. Variables of Istio's installer that have no effect in Sluice are not ignored:
-// they are errors with an explanation ([Refused]). The chart also refuses other names that begin
-// like a name of the agent or of Istio's installer, because they are probably misspelled.
+// begin with SLUICE_. Variables of Istio's installer that have no effect in Sluice are rejected
+// with an explanation ([Refused]). The chart also refuses other names that begin like a name of the
+// agent or of Istio's installer, because they are probably misspelled.
 package settings
 
 import "slices"

@@ -92,16 +92,16 @@ func (s *Server) serveConnection(ctx context.Context, conn *net.UnixConn, pid in
 		return fmt.Errorf("ztunnel pid %d: read the hello: %w", pid, err)
 	}
 	c := s.connect(conn, pid, version)
-	ended := make(chan error, 1)
+	readErr := make(chan error, 1)
 	go func() {
 		err := c.read()
 		cancel()
-		ended <- err
+		readErr <- err
 	}()
 	err = c.write(ctx)
 	cancel()
 	_ = conn.Close()
-	err = errors.Join(err, <-ended)
+	err = errors.Join(err, <-readErr)
 	s.disconnect(c, err)
 	return nil
 }

@@ -89,9 +89,9 @@ func (s *eventSeries) close() {
 }
 
 // SendEvent writes an event with its message on one line. Events about objects without a namespace
-// are in the namespace default. A repetition is not written as another event, but increases the
-// count of the written one, as soon as its next update is due. SendEvent does not return an error
-// of this update.
+// are in the namespace default. A repetition creates no event: it increases the count of the
+// existing event when the next update of that event is due. SendEvent does not return the error of
+// this update.
 func (c *Client) SendEvent(ctx context.Context, e Event) error {
 	e.Count = max(1, e.Count)
 	key, s := keyOf(e), c.series

@@ -38,9 +38,9 @@ type Refusals struct {
 // A limiter is a listener that resets connections beyond the limits. It accepts each connection
 // first, so that the kernel's accept queue, which may contain a probe, does not fill up. If the
 // address of a new connection has reached its limit of open connections, the new connection
-// replaces the oldest one of this address. If all addresses together have reached the limit, it
-// replaces the oldest one of the address with the most connections, so that other addresses are
-// always served. Addresses of the node have separate limits.
+// replaces the oldest one of this address. If all addresses other than the node's together have
+// reached their limit, it replaces the oldest one of the address with the most connections, so that
+// other addresses are always served. Addresses of the node have separate limits.
 type limiter struct {
 	net.Listener
 	isNode  func(netip.Addr) bool
@@ -56,7 +56,7 @@ type limiter struct {
 	foreignRate int
 	rates       map[netip.Addr]int
 	pending     Refusals  // not yet reported
-	reported    time.Time // time of the last report
+	reportedAt  time.Time // time of the last report
 }
 
 // A limited connection is a connection that the limiter accepted.
@@ -98,9 +98,9 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 	if !l.withinRate(address, c.isNode) {
 		l.pending.Count++
 		l.pending.Address = address
-		report, due := l.pending, l.now().Sub(l.reported) >= reportInterval
+		report, due := l.pending, l.now().Sub(l.reportedAt) >= reportInterval
 		if due {
-			l.pending, l.reported = Refusals{}, l.now()
+			l.pending, l.reportedAt = Refusals{}, l.now()
 		}
 		l.mu.Unlock()
 		if due {
@@ -149,7 +149,7 @@ func (l *limiter) connectionToClose(added *limited) net.Conn {
 		allowed *= nodeFactor
 	}
 	counts := map[netip.Addr]int{} // open connections of each address
-	foreign, most := 0, 0          // connections that are not the node's: of all addresses, of one
+	foreign, most := 0, 0          // not the node's: of all addresses, and the maximum of one
 	for _, c := range l.open {
 		counts[c.address]++
 		if !c.isNode {

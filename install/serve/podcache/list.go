@@ -16,25 +16,25 @@ import (
 // ended. It is a variable for tests.
 var maxListed = 50_000
 
-// maxListedBytes is the maximum size in bytes of an object in a list; client-go has the same for an
-// event of a watch. An object that etcd accepts (1.5 MiB, --max-request-bytes) may have more
+// maxListedBytes is the maximum size in bytes of an object in a list; client-go has the same limit
+// for an event of a watch. An object that etcd accepts (1.5 MiB, --max-request-bytes) may have more
 // than 9 MiB in JSON, because the API server escapes "<" as six bytes.
 const maxListedBytes = 16 << 20
 
 // readList sends a request for a list of pods or namespaces. It decodes one object of the response
 // at a time and converts it by [trim], so that the cached forms determine the memory. client-go
 // would decode the whole response at once: an API server ignores the limit of a request that it
-// answers from its cache, and the pods of a node may have hundreds of MiB. listed is the number of
-// objects on earlier pages of the list.
+// answers from its cache, and the pods of a node may have hundreds of MiB. received is the number
+// of objects on earlier pages of the list.
 func readList(
-	ctx context.Context, request *rest.Request, resource string, listed int,
+	ctx context.Context, request *rest.Request, resource string, received int,
 ) (*list, error) {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = body.Close() }()
-	l, err := decodeList(body, listed)
+	l, err := decodeList(body, received)
 	if err == nil && l.GroupVersionKind() != group.WithKind(kinds[resource]+"List") {
 		err = fmt.Errorf("its kind is %.100q of %.100q", l.Kind, l.APIVersion)
 	}
@@ -44,9 +44,9 @@ func readList(
 	return l, nil
 }
 
-// decodeList decodes a page of a list, and converts its objects by [trim]. listed is the number of
-// objects on earlier pages.
-func decodeList(r io.Reader, listed int) (*list, error) {
+// decodeList decodes a page of a list, and converts its objects by [trim]. received is the number
+// of objects on earlier pages.
+func decodeList(r io.Reader, received int) (*list, error) {
 	bounded := &boundedReader{r: r}
 	d := json.NewDecoder(bounded)
 	// decode decodes the next value, or returns the next token if value is nil.
@@ -71,7 +71,7 @@ func decodeList(r io.Reader, listed int) (*list, error) {
 		}
 		switch field, _ := token.(string); {
 		case field == "items":
-			l.Items, err = decodeItems(d, decode, listed)
+			l.Items, err = decodeItems(d, decode, received)
 		case fields[field] != nil:
 			_, err = decode(fields[field])
 		default:
@@ -84,9 +84,10 @@ func decodeList(r io.Reader, listed int) (*list, error) {
 	return l, err
 }
 
-// decodeItems decodes the array of objects, or null. listed is the number of earlier objects.
+// decodeItems decodes the array of objects, or null. received is the number of objects on earlier
+// pages.
 func decodeItems(
-	d *json.Decoder, decode func(value any) (json.Token, error), listed int,
+	d *json.Decoder, decode func(value any) (json.Token, error), received int,
 ) (items []object, err error) {
 	if token, err := decode(nil); err != nil || token == nil {
 		return nil, err
@@ -94,7 +95,7 @@ func decodeItems(
 		return nil, errors.New("its items are not an array")
 	}
 	for d.More() {
-		if listed+len(items) == maxListed {
+		if received+len(items) == maxListed {
 			return nil, fmt.Errorf("it has more than %d items", maxListed)
 		}
 		item := new(object)

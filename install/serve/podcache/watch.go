@@ -81,7 +81,7 @@ func (c *Cache) watch(
 			c.options.WatchFailed(resource, err)
 		}
 	}
-	listed := 0 // objects on the pages of the list that have been received
+	received := 0 // number of objects on the pages of the list so far
 	// listMissing is set if the last watch with a list has not sent the list.
 	var listMissing atomic.Bool
 	listWatch := &cache.ListWatch{
@@ -91,14 +91,14 @@ func (c *Cache) watch(
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
 			if o.Continue == "" {
-				listed = 0
+				received = 0
 			}
-			list, err := readList(ctx, request(o), resource, listed)
+			list, err := readList(ctx, request(o), resource, received)
 			if err != nil {
 				record(err) // a success is recorded only when the following watch is established
 				return nil, err
 			}
-			listed += len(list.Items)
+			received += len(list.Items)
 			return list, nil
 		},
 		WatchFuncWithContext: func(
