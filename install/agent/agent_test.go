@@ -263,8 +263,8 @@ func TestInstalledPluginIsNotOutdatedIfTheImageCannotBeRead(t *testing.T) {
 	}
 	tn.writeFile("conf/10-net.conflist", primary)
 	r.until("the plugin cannot be compared", func() bool {
-		return strings.Contains(r.reasons(observe.Binary), "was installed by the agent, in this or an "+
-			"earlier version, but the one in the agent's image differs or cannot be read")
+		return strings.Contains(r.reasons(observe.Binary), "was installed by the agent, in this or another "+
+			"version, but the one in the agent's image differs or cannot be read")
 	})
 	r.end()
 }
