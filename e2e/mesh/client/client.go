@@ -1,5 +1,5 @@
-// Package client sends requests to servers of a mesh, and reports their answers and its own
-// addresses.
+// Package client sends requests to servers of a mesh, and reports their answers and the addresses of
+// its connections.
 package client
 
 import (
