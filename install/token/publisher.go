@@ -228,7 +228,8 @@ func (p *Publisher) publish(
 		p.setStatus(func(s *Status) { s.setAvailable(forbidden) })
 		return p.setProblem(err)
 	}
-	if token != p.token {
+	isNew := token != p.token
+	if isNew {
 		p.renewAt = time.Time{} // it was the renewal time of the earlier token
 	}
 	p.token, p.content = token, content
@@ -236,7 +237,10 @@ func (p *Publisher) publish(
 	p.scheduleRenewal(now, origin)
 	c := source.ParseToken(token)
 	p.setStatus(func(s *Status) {
-		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.IssuedAt, c.Expiry
+		if isNew {
+			s.PublishedAt = now
+		}
+		s.Origin, s.IssuedAt, s.Expiry = origin, c.IssuedAt, c.Expiry
 		s.Revoked, s.Published = false, s.Published+1
 		s.setProblem(nil, time.Time{})
 		s.setAvailable(forbidden)

@@ -166,6 +166,25 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 	})
 }
 
+// TestNewCertificateAuthorityDoesNotExtendTheLifetime checks that writing the same token again, with
+// a changed certificate authority, does not make the token count as usable for longer.
+func TestNewCertificateAuthorityDoesNotExtendTheLifetime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := start(t, func(env *testEnv) { env.issueTokens(24 * time.Hour) })
+		expiry := time.Now().Add(24 * time.Hour)
+		later(time.Hour)
+		env.write(env.options.CAFile, strings.Repeat(string(env.server.CA()), 2))
+		later(time.Minute)
+		s := env.Status()
+		if s.Published != 2 || s.Problem != nil {
+			t.Fatalf("status %+v, want the same token published again", s)
+		}
+		if !s.Usable(expiry.Add(-time.Minute)) || s.Usable(expiry.Add(time.Minute)) {
+			t.Errorf("status %+v, want a token that is usable until %s", s, expiry)
+		}
+	})
+}
+
 var errAny = errors.New("any")
 
 // unavailableSince returns a status in which the API server has not answered since the given time.

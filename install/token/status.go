@@ -15,11 +15,12 @@ const (
 type Status struct {
 	// Origin is the origin of the published token; empty before the first publication.
 	Origin Origin
-	// PublishedAt is the time when the kubeconfig was written.
+	// PublishedAt is the time when the token was first published.
 	PublishedAt time.Time
 	// IssuedAt and Expiry are the times in the token; zero if it does not contain them.
 	IssuedAt, Expiry time.Time
-	// Revoked is set if the API server rejects the published token, and there is no other token.
+	// Revoked is set if the API server rejects the published token, until a token is published
+	// again.
 	Revoked bool
 	// PermissionsKnown is set once the API server has accepted a token: the permissions of the
 	// token's owner are then known.
@@ -37,7 +38,7 @@ type Status struct {
 	Problem error
 	// ProblemSince is the time since which there is a problem; zero without one.
 	ProblemSince time.Time
-	// Published is the number of published tokens.
+	// Published is the number of publications, also of the same token with a changed kubeconfig.
 	Published uint64
 	// Rejected is the number of attempts at publication that failed because the API server rejected
 	// a token.
