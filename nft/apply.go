@@ -90,11 +90,11 @@ type applier struct {
 	unanswered Result
 	lost       error
 	// gateAdded reports that this call has added the chains of [gate], and rulesReplaced that it
-	// has then replaced the rules. If the kernel's answer was lost, they are also set.
-	// mayHaveReplaced reports that the answer to the only replacement was lost.
+	// has then replaced the rules. Both are also set if the kernel's answer to the transaction was
+	// lost. mayHaveReplaced reports that rulesReplaced is set only because of a lost answer.
 	gateAdded, rulesReplaced, mayHaveReplaced bool
-	// deleted reports that a transaction has deleted objects: closing the socket waits until the
-	// kernel has freed them.
+	// deleted reports that a transaction that deletes objects was sent: closing the socket waits
+	// until the kernel has freed them.
 	deleted bool
 }
 
@@ -113,7 +113,7 @@ func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
 	return a
 }
 
-// close closes the socket, in the background if it waits for the kernel.
+// close closes the socket. It does so in the background if closing would wait for the kernel.
 func (a *applier) close() {
 	if a.deleted {
 		go a.conn.close()
@@ -213,9 +213,9 @@ func (a *applier) replan(s step) (step, error) {
 // beforeCommit records that the transaction of the step is about to be sent.
 func (a *applier) beforeCommit(s step) {
 	a.deleted = a.deleted || s.transaction.deletes
-	// If the answer to an earlier transaction was lost, this step was planned later, and is still
-	// needed. So the kernel did not execute that transaction, or another process has replaced its
-	// result.
+	// If the answer to an earlier transaction was lost, this step was planned from a later read.
+	// Because a change was still needed, the kernel did not execute the earlier transaction, or
+	// another process has replaced its result.
 	a.unanswered, a.lost = Result{}, nil
 }
 
@@ -302,7 +302,7 @@ func needsRetry(err error) bool {
 	case !errors.As(err, &kernelErr):
 		return false
 	case kernelErr.Errno == unix.EEXIST:
-		return kernelErr.msg == unix.NFT_MSG_NEWTABLE // a concurrent first installation
+		return kernelErr.msg == unix.NFT_MSG_NEWTABLE // another process has created the table
 	}
 	return kernelErr.Errno == unix.ERESTART // the generation has changed
 }
@@ -334,8 +334,7 @@ func establishedPackets(t *rules.Table) uint64 {
 }
 
 // Prepared is a ruleset that is encoded once and applied to many namespaces, such as the namespaces
-// of all pods with equal parameters. [Prepare] returns a Prepared. A Prepared is safe for
-// concurrent use.
+// of all pods with equal parameters. It is safe for concurrent use.
 type Prepared struct {
 	ruleset rules.Ruleset
 	// creation returns the transaction of a first installation. The first call encodes it.

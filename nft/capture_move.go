@@ -159,7 +159,7 @@ func (a *applier) commitIntermediate(s step) error {
 }
 
 // removeGateAfterFailure deletes the gate if failure is not nil and this call has added the gate.
-// It returns the failure, joined with the error of the deletion.
+// It returns the failure, joined with the error of the deletion, if any.
 func (a *applier) removeGateAfterFailure(failure error) error {
 	if failure == nil || !a.gateAdded {
 		return failure

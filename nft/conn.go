@@ -269,8 +269,7 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	}
 }
 
-// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. No
-// other request takes less time.
+// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist.
 func (c *conn) findSluiceTable() (*foundTable, error) { return c.findTable(rules.TableName) }
 
 // findTable is like findSluiceTable for an inet table with another name.
@@ -291,10 +290,11 @@ func (c *conn) findTable(name string) (*foundTable, error) {
 	return found, nil
 }
 
-// explainRead adds the operation to the error of a request.
+// explainRead returns the error of a request that performs the operation. It is an
+// [UnsupportedError] if the kernel lacks nf_tables, and a [KernelError] for any other error number.
 func explainRead(operation string, err error) error {
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
-		// After nlmsg.AnswerTimeout, do not let the caller retry.
+		// nlmsg.AnswerTimeout has passed. Do not wrap the LostError, so that no caller retries.
 		if errors.Is(err, unix.EAGAIN) {
 			return fmt.Errorf("%s: the kernel does not answer", operation)
 		}

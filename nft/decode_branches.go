@@ -93,8 +93,8 @@ func (s *decodedSet) groupByValue() ([]keyGroup[string], error) {
 }
 
 // decodeVerdictMap splits the rule at the lookup in a verdict map. The rule ends if the map does
-// not contain the key. The verdict continue also ends the rule, because the lookup is its last
-// expression.
+// not contain the key. The verdict continue also ends the rule, because the lookup is the rule's
+// last expression.
 func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 	if s.verdicts == nil {
 		return errUnsupported
@@ -308,12 +308,12 @@ func (tooManyError) Error() string { return "too many keys, " + errUnsupported.E
 
 func (tooManyError) Unwrap() error { return errUnsupported }
 
-// addRule adds a branch with additional matches. values is the number of values of these matches
+// addRule adds a branch with additional matches. unspent is the number of values of these matches
 // that the caller has not subtracted from the budget. do decodes the expression that ends the
 // branch.
-func (b *brancher) addRule(matches []rules.Match, values int, do func(*ruleDecoder) error) error {
+func (b *brancher) addRule(matches []rules.Match, unspent int, do func(*ruleDecoder) error) error {
 	d := b.d
-	if !d.spend(values + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
+	if !d.spend(unspent + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
 		return errTooMany
 	}
 	branch := *d
@@ -358,9 +358,9 @@ func (b *brancher) finish() error {
 	return nil
 }
 
-// identifyStateful adds the identity of the rule to the conditions of the branches that depend on
-// earlier packets and precede the map. Such a condition, for example a limit, has one state for all
-// branches. It must not be equal to a condition of a rule without a map, which has its own state.
+// identifyStateful adds the identities of the rule and of the map to each condition before the map
+// that depends on earlier packets, for example a limit. Such a condition has one state for all
+// branches. It must not equal a condition of another rule, which has a separate state.
 func (b *brancher) identifyStateful() {
 	id, set := b.d.identity(), b.set.identity()
 	for _, r := range b.branches {

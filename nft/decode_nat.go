@@ -16,8 +16,8 @@ import (
 // This file decodes expressions that change an address or a port of a packet, divert the packet to
 // a local socket, or reject it.
 
-// mappedRegister looks for the value of a map in the registers of the given attributes. It returns
-// the index of the first register of this value.
+// mappedRegister returns the index of the first register of a value from a map, if a register of
+// the given attributes contains such a value.
 func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) {
 	for _, attr := range attrs {
 		r := registerIndex(a, attr)
@@ -40,16 +40,16 @@ func (d *ruleDecoder) natPorts(
 	if a.Get(minAttr) == nil {
 		return 0, 0, a.Get(maxAttr) == nil
 	}
-	key, ok := d.constantAt(a, minAttr, 2)
+	value, ok := d.constantAt(a, minAttr, 2)
 	if !ok {
 		return 0, 0, false
 	}
-	first, _ = networkNumber[uint16](key)
+	first, _ = networkNumber[uint16](value)
 	if a.Get(maxAttr) != nil {
-		if key, ok = d.constantAt(a, maxAttr, 2); !ok {
+		if value, ok = d.constantAt(a, maxAttr, 2); !ok {
 			return 0, 0, false
 		}
-		last, _ = networkNumber[uint16](key)
+		last, _ = networkNumber[uint16](value)
 	}
 	if last == first {
 		last = 0
@@ -59,11 +59,12 @@ func (d *ruleDecoder) natPorts(
 	return first, last, ok
 }
 
-// contradictsPort reports whether the flags of a NAT expression contradict its port, which is 0 if
-// the expression has none: the kernel ignores a port without the flag, and uses port 0 if there is
-// only the flag. From Linux 6.4 on, the kernel adds the flag to a redirection without flags, but
-// not to one with other flags (nft_redir_init in net/netfilter/nft_redir.c). Earlier kernels do not
-// need the flag for a redirection; nft sets it nevertheless.
+// contradictsPort reports whether the flag for a port (NF_NAT_RANGE_PROTO_SPECIFIED) contradicts
+// the port of a NAT expression, which is 0 if the expression has none: the kernel ignores a port
+// without the flag, and uses port 0 for the flag without a port. From Linux 6.4 on, the kernel adds
+// the flag to a redirection without flags, but not to one with other flags (nft_redir_init in
+// net/netfilter/nft_redir.c). Earlier kernels do not need the flag for a redirection; nft sets it
+// nevertheless.
 func contradictsPort(flags uint32, port uint16) bool {
 	return (port != 0) != (flags&unix.NF_NAT_RANGE_PROTO_SPECIFIED != 0)
 }
@@ -207,8 +208,8 @@ func (d *ruleDecoder) limitNAT(family uint32) error {
 	return nil
 }
 
-// addrLength returns the length in bytes of an address of the family with the kernel's number. It
-// returns 0 for other families.
+// addrLength returns the length in bytes of an address of a family (NFPROTO_IPV4 or NFPROTO_IPV6).
+// It returns 0 for any other family.
 func addrLength(family uint32) int {
 	switch family {
 	case unix.NFPROTO_IPV4:
@@ -223,18 +224,18 @@ func addrLength(family uint32) int {
 // or equals the first.
 func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.Addr, ok bool) {
 	length := addrLength(family)
-	key, ok := d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MIN, length)
+	value, ok := d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MIN, length)
 	if !ok || length == 0 {
 		return first, last, false
 	}
-	first, _ = netip.AddrFromSlice(key)
+	first, _ = netip.AddrFromSlice(value)
 	if a.Get(unix.NFTA_NAT_REG_ADDR_MAX) == nil {
 		return first, last, true
 	}
-	if key, ok = d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MAX, length); !ok {
+	if value, ok = d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MAX, length); !ok {
 		return first, last, false
 	}
-	last, _ = netip.AddrFromSlice(key)
+	last, _ = netip.AddrFromSlice(value)
 	if last == first {
 		last = netip.Addr{}
 	}
@@ -248,19 +249,19 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 func (d *ruleDecoder) decodeTProxy(a attributes) error {
 	action := rules.TProxy{}
 	if a.Get(expr.NFTA_TPROXY_REG_PORT) != nil {
-		key, ok := d.constantAt(a, expr.NFTA_TPROXY_REG_PORT, 2)
+		value, ok := d.constantAt(a, expr.NFTA_TPROXY_REG_PORT, 2)
 		if !ok {
 			return errUnsupported
 		}
-		action.Port, _ = networkNumber[uint16](key)
+		action.Port, _ = networkNumber[uint16](value)
 	}
 	family := a.Number(expr.NFTA_TPROXY_FAMILY)
 	if a.Get(expr.NFTA_TPROXY_REG_ADDR) != nil {
-		key, ok := d.constantAt(a, expr.NFTA_TPROXY_REG_ADDR, addrLength(family))
-		if !ok || len(key) == 0 {
+		value, ok := d.constantAt(a, expr.NFTA_TPROXY_REG_ADDR, addrLength(family))
+		if !ok || len(value) == 0 {
 			return errUnsupported
 		}
-		if addr, _ := netip.AddrFromSlice(key); !addr.IsUnspecified() {
+		if addr, _ := netip.AddrFromSlice(value); !addr.IsUnspecified() {
 			action.Addr = addr
 		}
 	}
@@ -274,8 +275,8 @@ func (d *ruleDecoder) decodeTProxy(a attributes) error {
 	return nil
 }
 
-// limitFamily limits the rule to packets of the family with the kernel's number. It returns an
-// error if the rule is limited to another family. NFPROTO_UNSPEC limits nothing.
+// limitFamily limits the rule to packets of a family (an NFPROTO constant). It returns an error if
+// the rule is already limited to another family. NFPROTO_UNSPEC limits nothing.
 func (d *ruleDecoder) limitFamily(nfproto uint32) error {
 	f, ok := decodeFamily(uint8(nfproto))
 	switch {
@@ -308,8 +309,8 @@ var (
 	}
 )
 
-// RejectCode returns the "destination unreachable" code with nft's name. The kind is icmp, icmpv6
-// or icmpx. RejectCode returns false if the kind or the name is unknown.
+// RejectCode returns the "destination unreachable" code for nft's name of it. The kind is icmp,
+// icmpv6 or icmpx. RejectCode returns false if the kind or the name is unknown.
 func RejectCode(kind, name string) (uint8, bool) {
 	names := map[string][]string{
 		"icmp": rejectICMP[:], "icmpv6": rejectICMPv6[:], "icmpx": rejectBoth[:],

@@ -28,8 +28,8 @@ func registerIndex(a attributes, attr uint16) int {
 	return registerCount
 }
 
-// load returns the operand in the register of an attribute, or an operand of the field fieldNone if
-// the register is empty.
+// load returns the operand in the register of an attribute. If the register is empty, it returns an
+// operand with the field fieldNone.
 func (d *ruleDecoder) load(a attributes, attr uint16) operand {
 	if r := registerIndex(a, attr); r < registerCount && d.registers[r] != nil {
 		return *d.registers[r]
@@ -227,13 +227,13 @@ func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(b byte) bool { 
 
 // isAddr reports whether an operand is a complete address.
 func (d *ruleDecoder) isAddr(o operand) bool {
-	hasAddr := o.field == fieldSource || o.field == fieldDestination
-	return hasAddr && o.mask == nil && o.length == int(addrField(d.family, fieldSide(o.field)).length)
+	isAddrField := o.field == fieldSource || o.field == fieldDestination
+	return isAddrField && o.mask == nil && o.length == int(addrField(d.family, fieldSide(o.field)).length)
 }
 
 // indexData returns a text that identifies the namespace if an expression loads the index of an
-// interface. Otherwise it returns an empty text. Rules with an index are equal only in one
-// namespace, because each namespace has its own indexes. Only lo has the same index everywhere.
+// interface, and an empty text otherwise. Rules with an index are equal only within one namespace,
+// because the same index means different interfaces in different namespaces (except for lo).
 func (d *ruleDecoder) indexData(name string, a attributes) string {
 	if d.indexScope == (netns.ID{}) || !loadsIndex(name, a) {
 		return ""

@@ -85,7 +85,8 @@ type ruleDecoder struct {
 	budget       *int // remaining size of branches and tuples; see maxExpansion
 }
 
-// A pendingLoad is a load that ends the rule for packets without the field.
+// A pendingLoad is a load that ends the rule for packets without the field. number identifies it in
+// [operand.loads]. text, data and noData are those of the loaded operand.
 type pendingLoad struct {
 	number int
 	text   string
@@ -205,8 +206,8 @@ func (d *ruleDecoder) addAction(action rules.Action) {
 }
 
 // addNoEffect adds an expression that has no effect on packets, such as log. In a foreign table,
-// the given action represents it. In Sluice's table, it is the change of a state that no condition
-// reads, because the expression is a difference: for example, log can copy packets to a process.
+// the given action represents it. In Sluice's table, an unknown write represents it, so that it is
+// reported as a difference: log, for example, can copy packets to a process.
 func (d *ruleDecoder) addNoEffect(text string, a attributes, action rules.NoEffect) {
 	if d.isSluice {
 		d.addCondition(rules.Unknown{
@@ -257,7 +258,7 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	case "connlimit", "quota", "limit":
 		// The text of the condition includes the constant values.
 	case "match", "target":
-		// The text of the match or action includes the other data.
+		// The text of the match or action includes the rest of the data.
 		_, _ = d.history.Write(a.Get(unix.NFTA_MATCH_NAME))
 	case "lookup":
 		for _, attr := range []uint16{
@@ -301,8 +302,8 @@ func (d *ruleDecoder) identity() string {
 	return fmt.Sprintf("%x", d.history.Sum(nil))
 }
 
-// finish converts the rule to the canonical form of [rules.Compile], or makes it unknown if it has
-// none.
+// finish gives the matches the order of [rules.Compile] and removes implied ones. It replaces the
+// rule with an unknown action if [rules.Rule.XTables] would be wrong for some of its conditions.
 func (d *ruleDecoder) finish() {
 	if d.differsFromXTables && d.rule.XTables {
 		// XTables applies to all conditions of a rule, but this rule mixes extensions of xtables

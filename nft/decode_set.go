@@ -18,7 +18,8 @@ type decodedSet struct {
 	anonymous bool
 	interval  bool
 	// fieldLengths contains the lengths in bytes of the fields of an interval set whose keys have
-	// several fields. Each interval has a first and a last key. It is nil for other sets.
+	// several fields, and is nil for other sets. Each interval of such a set has a first and a last
+	// key.
 	fieldLengths      []int
 	keyLength         int    // in bytes, 0 if unknown
 	dataLength        int    // of the values of a map
@@ -26,9 +27,9 @@ type decodedSet struct {
 	isDynamic         bool   // rules or timeouts may change the elements after they were read
 	hasLimits         bool   // elements may have an expression that affects the match
 	table             string // the family and the name
-	contents          string // currentContents of a set that changes
-	// bounds contains the properties that decide whether a rule can add an element, and how long
-	// the element remains. It is empty if the bounds or the contents are unknown.
+	contents          string // the result of currentContents if isDynamic is set
+	// bounds contains the properties that decide whether a rule can add an element, and when the
+	// element expires. It is empty if these properties or the elements are unknown.
 	bounds string
 	// lists contains the dumped elements until load has decoded them. listedCount is the number of
 	// dumped elements.
@@ -45,7 +46,7 @@ type decodedSet struct {
 	// nil for other sets. data contains the values of a map of data.
 	verdicts map[string]attributes
 	data     map[string][]byte
-	// catchall is the data of the element for all other keys, nil if there is none.
+	// catchall is the data of the element for all keys that are not in the set, or nil.
 	catchall attributes
 	// cache contains decoded keys, and id the cached result of identity.
 	cache map[cacheKey]any

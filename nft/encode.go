@@ -44,7 +44,7 @@ type description struct {
 	table    *rules.Table
 	chain    *rules.Chain
 	rule     *rules.Rule
-	index    int // of the rule in the chain
+	index    int // the index of the rule in the chain
 	set      string
 	element  string // the first element of the message, for a named set
 	rejected string // the element of a named set that the kernel rejected, if known
@@ -119,7 +119,7 @@ type encoder struct {
 	deletes      bool
 }
 
-// anyGeneration makes the kernel accept a batch whatever the generation of the ruleset is.
+// anyGeneration makes the kernel accept a batch regardless of the ruleset's generation.
 const anyGeneration = 0
 
 // newEncoder starts a batch. Unless generation is anyGeneration, the kernel rejects the batch if

@@ -57,7 +57,7 @@ type HookKind uint8
 
 // The kinds of functions.
 const (
-	HookOther     HookKind = iota // any other function, such as a BPF program
+	HookOther     HookKind = iota // a function of no other kind, such as a BPF program
 	HookChain                     // an nftables base chain
 	HookLegacy                    // an iptables-legacy table
 	HookConntrack                 // conntrack's function that finds or confirms a connection
@@ -216,8 +216,8 @@ func legacyTable(f HookFunction) string {
 }
 
 // legacyTableAt returns the iptables-legacy table with the priority (enum nf_ip_hook_priorities),
-// or "". A module option of raw selects -450. nat has one priority for destination NAT and one for
-// source NAT.
+// or "". The module option raw_before_defrag selects -450 for raw. nat has one priority for
+// destination NAT and one for source NAT.
 func legacyTableAt(priority int) string {
 	return map[int]string{
 		-450: "raw", -300: "raw", -150: "mangle", -100: "nat", 0: "filter", 50: "security", 100: "nat",

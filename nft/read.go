@@ -45,7 +45,7 @@ type Snapshot struct {
 // ReadSince is like [Read], but does not read again what has not changed since an earlier read.
 // generation is [Snapshot.Generation] of the earlier read, or 0 to read everything. Every
 // transaction of nf_tables increments the generation. If the generation has not changed, the tables
-// are unchanged, and the result has none. A table that a process owns ([rules.Table.Owned]) is
+// are unchanged, and the result has no tables. A table that a process owns ([rules.Table.Owned]) is
 // deleted without a new generation: pass 0 if the earlier read has returned such a table. ReadSince
 // returns the given routing of the earlier read without reading the routing again if generation is
 // not 0, the routing has no policy routes, and a fast check confirms that it has not changed.
@@ -73,10 +73,9 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot
 
 // ReadOptions are the options of [ReadAllTables].
 type ReadOptions struct {
-	// UntilChange requests a result that stays true until the generation changes. In it, the
-	// elements of a set whose elements may expire are unknown, because the kernel deletes them
-	// without a new generation. By default the result contains the elements at the time of the
-	// read.
+	// UntilChange requests a result that remains valid until the generation changes. Elements that
+	// may expire are then unknown, because the kernel deletes them without a new generation. By
+	// default the result contains the elements at the time of the read.
 	UntilChange bool
 }
 
@@ -199,16 +198,16 @@ const objectSize = 192
 // reader for minutes. A read has at most 16,384 requests.
 const requestSize = 4 << 10
 
-// errTooLong is wrapped by the error if the limit of a read is exceeded.
-var errTooLong = errors.New("each rule counts its size and 192 bytes")
+// errTooLong is wrapped by the error of a read that exceeds its limit.
+var errTooLong = errors.New("each rule counts as its size plus 192 bytes")
 
-// tooLong returns the error if a read exceeds the limit.
+// tooLong returns the error of a read that exceeds the limit, which is in bytes.
 func tooLong(limit int) error {
 	return fmt.Errorf("the nftables rules exceed the limit of %d MiB, or have too many tables or sets: %w",
 		limit>>20, errTooLong)
 }
 
-// errBusy is the error if the ruleset changes during every attempt to read it.
+// errBusy is the error of a read if the ruleset changes during every attempt.
 var errBusy = errors.New("the nftables ruleset changed during every attempt to read it:" +
 	" another process changes it continuously")
 

@@ -41,6 +41,7 @@ func (c *conn) dump(
 	return interrupted, err
 }
 
+// dumpNames contains the names of the listed objects for error messages.
 var dumpNames = [...]string{
 	unix.NFT_MSG_GETTABLE: "tables", unix.NFT_MSG_GETCHAIN: "chains", unix.NFT_MSG_GETRULE: "rules",
 	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
@@ -100,8 +101,9 @@ func (r *tableReader) dump(
 	}
 }
 
-// find returns the table with the name and the kernel's number of the family, or nil if there is
-// none. The kernel lists the chains in the order of their tables.
+// find returns the table with the name and the family (an NFPROTO constant), or nil if there is
+// none. The search begins at lastFound, because the kernel lists chains in the order of their
+// tables.
 func (r *tableReader) find(family uint8, name string) *foundTable {
 	f, known := decodeFamily(family)
 	if !known {
@@ -146,8 +148,8 @@ func (t *foundTable) addTableName(attr uint16) func(*messages) {
 	return func(m *messages) { m.addText(attr, t.Name) }
 }
 
-// readSets returns the sets of a table. It records the names of named sets and the number of
-// elements of each set in the table.
+// readSets returns the sets of a table. It stores in t the names of the named sets, and the number
+// of elements of each set.
 func (r *tableReader) readSets(t *foundTable) decodedSets {
 	sets := decodedSets{}
 	t.elements = map[string]int{}
@@ -182,18 +184,18 @@ func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 	for _, name := range t.namedSets {
 		unused[name] = true
 	}
-	var chain *rules.Chain // of the previous rule
-	last := 0              // its index
+	var chain *rules.Chain // the chain of the previous rule, nil if unknown
+	lastIndex := 0         // the index of the last chain that was found
 	var raw []rawRule
 	r.dump(unix.NFT_MSG_GETRULE, t.Family, t.addTableName(unix.NFTA_RULE_TABLE),
 		func(_ uint8, a attributes) {
 			if chain == nil || !a.HasText(unix.NFTA_RULE_CHAIN, chain.Name) {
 				chain = nil
-				i, ok := indexFrom(last, len(t.Chains), func(i int) bool {
+				i, ok := indexFrom(lastIndex, len(t.Chains), func(i int) bool {
 					return a.HasText(unix.NFTA_RULE_CHAIN, t.Chains[i].Name)
 				})
 				if ok {
-					chain, last = &t.Chains[i], i
+					chain, lastIndex = &t.Chains[i], i
 				}
 			}
 			if chain == nil || !a.HasText(unix.NFTA_RULE_TABLE, t.Name) {
@@ -285,7 +287,7 @@ func addsLimit(dynset attributes) bool {
 	return found
 }
 
-// decodeFamily returns the family with the kernel's number. It returns false if the model does not
+// decodeFamily returns the family for an NFPROTO constant. It returns false if the model does not
 // support the family.
 func decodeFamily(nfproto uint8) (rules.Family, bool) {
 	switch nfproto {

@@ -2,12 +2,12 @@
 //
 // ADD decides whether the pod of a sandbox is redirected (package decide). For a pod with a sidecar
 // it compiles the rules, installs them in the network namespace of the sandbox and verifies them
-// (package compat). If it decides not to redirect a pod, it removes the rules of an earlier ADD;
-// they stay if the pod cannot be read. CHECK compares the namespace with the rules that ADD
+// (package compat). If it decides not to redirect a pod, it removes the rules of an earlier ADD. If
+// it cannot read the pod, it keeps them. CHECK compares the namespace with the rules that ADD
 // installed. DEL removes the record of the attachment (package record). It also removes the rules,
 // unless the runtime destroys the namespace anyway or another attachment needs them. GC removes the
 // records of attachments that no longer exist. STATUS reports whether ADD could work now. The
-// plugin is the last of a chain, and its ADD prints the result of the plugin before it.
+// plugin is the last of a chain, and its ADD prints the previous plugin's result.
 //
 // [Plugin] contains the verbs and their dependencies: the source of pods, the node agent, the
 // backend, the output and the clock. [System] returns the plugin of this machine, and [Main] runs
@@ -26,9 +26,9 @@
 //
 // The plugin reads pods from the socket of the node agent first (package agent), and from the API
 // server if the agent does not answer. If no agent is running, the request fails immediately. If
-// the agent hangs, the request takes a second, in addition to the time of the API server. The agent
-// also receives the lines of the log, and the result of each ADD for its metrics: the decision, its
-// reason, and the address families that are not captured.
+// the agent hangs, the plugin asks the API server after a second. The agent also receives the lines
+// of the log, and the result of each ADD for its metrics: the decision, its reason, and the address
+// families that are not captured.
 //
 // If the configuration contains the agent's namespace (pod_namespace), STATUS fails only for faults
 // of the kernel. Other faults, such as a missing kubeconfig or an expired token, are logged,

@@ -36,7 +36,8 @@ type Report struct {
 	// Ended is the number of ended connections. Broken is the number of ended connections for which
 	// End only deleted the conntrack entry: TCP connections whose socket could not be destroyed,
 	// which break with their next packet, and UDP connections, whose next datagram is captured.
-	// TCP connections do not break if the sysctl nf_conntrack_tcp_loose is 0, and count as Failed.
+	// Such TCP connections do not break if the sysctl nf_conntrack_tcp_loose is 0: they count as
+	// Failed.
 	Ended, Broken int
 	// Kept is the number of connections that bypass the proxy and were kept because of
 	// [Options.CountOnly].
@@ -47,7 +48,7 @@ type Report struct {
 	// bypass the proxy.
 	Undecided int
 	// Unexamined is empty unless a limit was reached. It contains the number of examined
-	// connections and the limit. It is unknown whether the others bypass the proxy.
+	// connections and the limit. It is unknown whether the remaining connections bypass the proxy.
 	Unexamined string
 	// Example is a connection that bypasses the proxy, and UndecidedExample an undecided
 	// connection. Each is empty if there is no such connection.
@@ -94,7 +95,7 @@ type ender struct {
 	evaluator
 	options  Options
 	report   Report
-	examined int   // connections
+	examined int   // number of examined connections
 	err      error // the first error of ending a connection
 }
 
@@ -192,9 +193,9 @@ func isStrict() bool {
 	return err == nil && strings.TrimSpace(string(text)) == "0"
 }
 
-// endIfBypassing ends a connection if it bypasses the proxy. It reports connections that bypass the
-// proxy and undecided connections, except connections that no longer transfer data. first is the
-// tuple of the first packet. target is the address to which the connection leads; it is invalid if
+// endIfBypassing ends a connection if it bypasses the proxy. It counts bypassing and undecided
+// connections in the report, except those that no longer transfer data. first is the tuple of the
+// first packet. target is the address to which the connection leads; it is invalid if
 // unknown. c is the conntrack entry, or nil.
 func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrack.Entry) {
 	e.examined++
@@ -234,7 +235,7 @@ func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrack.
 	}
 }
 
-// setExample sets an example to a connection unless the example is already set.
+// setExample sets the example to the connection, unless it is already set.
 func setExample(example *string, first tuple) {
 	if *example == "" {
 		*example = first.String()

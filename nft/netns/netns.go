@@ -160,7 +160,7 @@ func (n *NS) Close() error {
 		return nil
 	}
 	// The kernel releases the descriptor even if close(2) fails, but the library's Close keeps the
-	// number. Closing the number again could close the file of another owner.
+	// number. Closing that number again could close an unrelated file that has reused it.
 	h := n.handle
 	n.handle = netns.None()
 	if err := h.Close(); err != nil {
@@ -236,7 +236,8 @@ func (n *NS) ID() ID {
 	return id
 }
 
-// IDOfFile returns the identity of the namespace with the file, which may be of any type.
+// IDOfFile returns the identity of the namespace whose file is at path. The namespace may be of any
+// type.
 func IDOfFile(path string) (ID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -245,8 +246,8 @@ func IDOfFile(path string) (ID, error) {
 	return ID{Dev: st.Dev, Ino: st.Ino}, nil
 }
 
-// IDOfFD returns the identity of the namespace that descriptor fd refers to, which may be of any
-// type.
+// IDOfFD returns the identity of the namespace that descriptor fd refers to. The namespace may be
+// of any type.
 func IDOfFD(fd int) (ID, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

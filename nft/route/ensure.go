@@ -79,8 +79,8 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 }
 
 // hiddenRules returns the wanted policy rules that the namespace lacks because of other rules: the
-// kernel returns EEXIST for a rule if another one differs only in selectors that the rule does not
-// have (rule_exists in net/core/fib_rules.c).
+// kernel returns EEXIST for a rule if an existing rule differs only by additional selectors
+// (rule_exists in net/core/fib_rules.c).
 func hiddenRules(want []rules.PolicyRoute, found []foundRule) (hidden []policyRule) {
 	for _, p := range want {
 		isPolicy := func(r foundRule) bool { return r.policy == p }
@@ -122,9 +122,9 @@ func validate(p rules.PolicyRoute) error {
 	case p.Mark == 0:
 		reason = "the mark must not be 0, which matches every packet"
 	case p.Mark&^p.Marked().Mask != 0:
-		reason = "the mark must have no bits outside the mask, or no packet has it"
+		reason = "the mark must have no bits outside the mask, or no packet would match"
 	case p.Mask == ^uint32(0):
-		reason = "the mask must be 0, which compares all bits, or leave bits out"
+		reason = "the mask must not be 0xffffffff; use 0 to compare all bits"
 	case p.Table == unix.RT_TABLE_UNSPEC ||
 		p.Table >= unix.RT_TABLE_DEFAULT && p.Table <= unix.RT_TABLE_LOCAL:
 		reason = fmt.Sprintf("the table must not be 0 or %d to %d, which the kernel reserves",
@@ -189,8 +189,8 @@ func (c Change) undo(h *netlink.Handle) error {
 // disables IPv6 or the kernel does not support it. The text of the error names the cause.
 var ErrNoIPv6 = errors.New("the namespace has no IPv6")
 
-// disableIPv6 is the sysctl that disables IPv6 on lo. Setting the sysctl of "all" sets the sysctl
-// of each interface.
+// disableIPv6 is the sysctl that disables IPv6 on lo. Setting conf/all/disable_ipv6 sets it on each
+// interface.
 const disableIPv6 = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
 
 // explainError adds the cause to the kernel's error for the addition of o.

@@ -284,7 +284,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 			rules.Routing{Policies: []rules.PolicyRoute{{
 				Family: rules.IPv4, Mark: 1, Mask: 1<<32 - 1, Table: 1, Priority: 133,
 			}}},
-			nil, "the mask must be 0, which compares all bits", nil,
+			nil, "the mask must not be 0xffffffff", nil,
 		},
 		{
 			"the table is 0", nil, "",

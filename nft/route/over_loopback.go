@@ -14,7 +14,7 @@ import (
 // number of routes, and a few of them are sufficient for a message.
 const maxTexts = 100
 
-// LoopbackRoutes describes routes that may send packets past rules for the interfaces of packets.
+// LoopbackRoutes describes routes that may let packets bypass rules that match interfaces.
 // Each list has at most 100 entries.
 type LoopbackRoutes struct {
 	// OverLoopback contains the routes that send packets over the loopback interface. It omits:
@@ -77,11 +77,11 @@ func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
 	isModeled := lookedUpByPlainRules(o.policyRules)
 	localIsFirst := looksUpLocalFirst(o.policyRules, family)
 	for {
-		isComplete := true
+		allResolved := true
 		found, err := listAll("routes", func() (found LoopbackRoutes, err error) {
 			err = o.forEachRoute(family, unix.RT_TABLE_UNSPEC, func(r foundRoute) error {
-				isComplete = o.resolve(&r) && isComplete
-				own := localRoute{family, r.table}
+				allResolved = o.resolve(&r) && allResolved
+				local := localRoute{family, r.table}
 				if r.setsPassthrough() {
 					addTo(&found.Passthrough, family, &r)
 				}
@@ -91,7 +91,7 @@ func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
 				case !r.sendsOverLo():
 				case r.encap != 0:
 					addTo(&found.Encapsulating, family, &r)
-				case r.destination.Addr().IsLoopback(), isModeled[own] && own.equals(r),
+				case r.destination.Addr().IsLoopback(), isModeled[local] && local.equals(r),
 					localIsFirst && isOfAddress(&r, o.addresses):
 				case len(found.OverLoopback) < maxTexts:
 					found.OverLoopback = append(found.OverLoopback, r.String())
@@ -100,7 +100,7 @@ func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
 			})
 			return found, err
 		})
-		if err != nil || isComplete {
+		if err != nil || allResolved {
 			return found, err
 		}
 		if o.nextHops, err = o.readNextHops(); err != nil {
@@ -110,8 +110,8 @@ func (o *overLoopback) list(family rules.Family) (LoopbackRoutes, error) {
 }
 
 // resolve completes a route whose next hops the kernel reports only with its nexthop object. It
-// returns false if the nexthop objects have not been read. An object that was added after the
-// reading is unknown: resolve assumes the loopback interface and an unknown encapsulation.
+// returns false if the nexthop objects have not been read. An object that was added after they were
+// read is unknown: resolve assumes the loopback interface and an unknown encapsulation.
 func (o *overLoopback) resolve(r *foundRoute) bool {
 	if r.nextHopID == 0 || r.device != 0 || r.hops != nil {
 		return true
@@ -135,8 +135,8 @@ func addTo(list *[]Description, family rules.Family, r *foundRoute) {
 }
 
 // looksUpLocalFirst reports whether the first policy rule of the family that may determine routes
-// looks up the table local for all packets, as in a new namespace. Without such a rule it returns
-// true.
+// looks up the table local for all packets, as in a new namespace. It returns true if no policy
+// rule of the family may determine routes.
 func looksUpLocalFirst(policyRules []foundRule, family rules.Family) bool {
 	i := firstRoutingRule(policyRules, family)
 	return i < 0 || policyRules[i].looksUp(unix.RT_TABLE_LOCAL)
@@ -169,7 +169,7 @@ func isOfAddress(r *foundRoute, addresses map[netip.Addr]bool) bool {
 }
 
 // sendsOverLo reports whether the route sends packets over the loopback interface. The kernel sends
-// packets of a local route over this interface even if the route has another
+// packets of a local route over this interface even if the route names another interface
 // (ip_route_output_key_hash_rcu in net/ipv4/route.c, ip6_rt_get_dev_rcu in net/ipv6/route.c).
 func (r *foundRoute) sendsOverLo() bool {
 	return r.kind == unix.RTN_LOCAL || r.kind == unix.RTN_UNICAST && r.isOverLo

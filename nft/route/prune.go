@@ -142,12 +142,12 @@ func removeAll(ns *netns.NS, h *netlink.Handle, objects []object) (removed []obj
 			switch {
 			case listErr != nil:
 				continue
-			case r.own > 0:
-				removals[p] = removal{r.own - 1, r.other}
-			case r.other != "":
+			case r.plainCount > 0:
+				removals[p] = removal{r.plainCount - 1, r.blocking}
+			case r.blocking != "":
 				errs = append(errs, fmt.Errorf(
 					"remove %s: the kernel would remove %q, which precedes it; remove that rule first",
-					p, r.other))
+					p, r.blocking))
 				continue
 			}
 		}
@@ -165,15 +165,15 @@ func removeAll(ns *netns.NS, h *netlink.Handle, objects []object) (removed []obj
 // rule that has the selectors of the request, even if the rule has further ones (rule_find in
 // net/core/fib_rules.c).
 type removal struct {
-	own   int    // the number of rules without further selectors that precede other
-	other string // the first rule with further selectors, if there is one
+	plainCount int    // the number of rules without further selectors that precede blocking
+	blocking   string // the first rule with further selectors, or ""
 }
 
 // listRemovals returns the removals for the policy rules of objects. It lists the rules once for
 // all objects, because a process of the pod can add thousands of rules that [Prune] removes. It
 // keeps only one removal for each object, so that it needs no limit of listed rules: [Ensure] must
-// be able to remove its rules after an error because of the limit. It uses a new socket, because
-// answers to an earlier request may remain in the receive buffer after such an error.
+// be able to remove its rules after it has exceeded the limit of a reader. It uses a new socket,
+// because answers to an earlier request may then remain in the receive buffer.
 func listRemovals(ns *netns.NS, objects []object) (map[policyRule]removal, error) {
 	isPolicyRule := func(o object) bool { _, ok := o.(policyRule); return ok }
 	if !slices.ContainsFunc(objects, isPolicyRule) {
@@ -196,11 +196,11 @@ func listRemovals(ns *netns.NS, objects []object) (map[policyRule]removal, error
 			switch found := removals[p]; {
 			case err != nil:
 				return err
-			case !isSelected[p] || found.other != "":
+			case !isSelected[p] || found.blocking != "":
 			case rule.isPlain:
-				removals[p] = removal{own: found.own + 1}
+				removals[p] = removal{plainCount: found.plainCount + 1}
 			default:
-				removals[p] = removal{found.own, rule.String()}
+				removals[p] = removal{found.plainCount, rule.String()}
 			}
 			return nil
 		})

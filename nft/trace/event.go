@@ -157,18 +157,18 @@ func Decode(payload []byte) (Event, error) {
 }
 
 // isWellFormed reports whether the attributes of a trace message are well-formed, and all numbers
-// have their length.
+// have the expected lengths.
 func isWellFormed(a nlmsg.Attributes) bool {
-	hasLengths := true
+	hasExpectedLengths := true
 	return a.Each(func(kind uint16, value []byte) {
 		switch kind {
 		case unix.NFTA_TRACE_TYPE, unix.NFTA_TRACE_ID, unix.NFTA_TRACE_POLICY, unix.NFTA_TRACE_MARK,
 			unix.NFTA_TRACE_IIF, unix.NFTA_TRACE_OIF, unix.NFTA_TRACE_NFPROTO, attrStatus, attrState:
-			hasLengths = hasLengths && len(value) == 4
+			hasExpectedLengths = hasExpectedLengths && len(value) == 4
 		case unix.NFTA_TRACE_RULE_HANDLE:
-			hasLengths = hasLengths && len(value) == 8
+			hasExpectedLengths = hasExpectedLengths && len(value) == 8
 		}
-	}) && hasLengths
+	}) && hasExpectedLengths
 }
 
 // nfgenmsgLength is the size of struct nfgenmsg.
@@ -192,8 +192,8 @@ func decodeState(bits uint32) (state rules.State, ok bool) {
 	return 0, false
 }
 
-// decodeHeader decodes the headers (RFC 791, 792, 8200, 9293). It returns nil without a complete
-// network header.
+// decodeHeader decodes the headers (RFC 791, 792, 8200, 9293). It returns nil if the network header
+// is incomplete.
 func decodeHeader(family uint32, network, transport []byte) *Header {
 	var h Header
 	var source, destination netip.Addr

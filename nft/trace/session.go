@@ -50,7 +50,7 @@ type Session struct {
 	closeErr  error
 }
 
-// ErrBusy is the error of [Open] if the namespace has another session, and of [Lock] and
+// ErrBusy is the error of [Open] if the namespace already has a session, and of [Lock] and
 // [LockSession] if the lock is held.
 var ErrBusy = errors.New("another trace runs in this network namespace")
 
@@ -170,7 +170,8 @@ type Batch struct {
 	// Changed reports whether a transaction has changed the ruleset of the namespace. The addition
 	// of the session's own table counts too.
 	Changed bool
-	// Lost is the number of messages that the kernel dropped because the buffer was full.
+	// Lost is the number of messages that the kernel dropped because the buffer was full. It is a
+	// lower bound before Linux 4.12.
 	Lost uint32
 }
 
@@ -179,8 +180,8 @@ type Batch struct {
 func (s *Session) SetDeadline(t time.Time) error { return s.events.SetReadDeadline(t) }
 
 // Next waits for messages and returns the queued events, at most about 4,096. The batch may be
-// empty if processes have sent many messages. Next must be called by one goroutine at a time. After
-// [Session.Close] it returns [os.ErrClosed].
+// empty if other processes, whose messages are ignored, have sent many. Next must be called by one
+// goroutine at a time. After [Session.Close] it returns [os.ErrClosed].
 func (s *Session) Next() (Batch, error) {
 	var b Batch
 	err := s.events.WhenReadable(func(fd int) error {
@@ -251,8 +252,8 @@ func Remove(ns *netns.NS) (removed bool, err error) {
 const lockName = "@sluice.trace"
 
 // Lock acquires the lock of the namespace. A session holds the lock if the kernel does not remove
-// the session's rules at the end of the process. If such a session or another caller of Lock holds
-// the lock, Lock returns [ErrBusy]. No such session can begin before release is called.
+// the session's rules at the end of the process. If the lock is held, Lock returns [ErrBusy]. No
+// session that needs the lock can begin before release is called.
 func Lock(ns *netns.NS) (release func(), err error) { return lock(ns, 0) }
 
 // lockWait is the time limit of [LockSession]. A removal holds the lock for some milliseconds.
