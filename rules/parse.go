@@ -228,7 +228,7 @@ func ParseMark(text string) (uint32, error) {
 func ParseBool(text string) (bool, error) {
 	b, err := strconv.ParseBool(text)
 	if err != nil {
-		return false, fmt.Errorf("%q is not a truth value: want true or false", text)
+		return false, fmt.Errorf("%q is not a Boolean: want true or false", text)
 	}
 	return b, nil
 }

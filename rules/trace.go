@@ -18,8 +18,8 @@ type Trace struct {
 	// occurs.
 	DependsOn []string
 	// UnknownAt contains the rules with the unknown expressions that Outcome.Undecided and
-	// Outcome.UnknownMarks name, at most ten, with Stopped nil. Outcome may also name unknown facts
-	// about the host, which no rule contains.
+	// Outcome.UnknownMarks name: at most ten, and without Step.Stopped. Outcome may also name
+	// unknown facts about the host, which no rule contains.
 	UnknownAt []Step
 	// Uncertain names the random or unknown conditions on which the steps of Passes depend, at most
 	// ten. The steps are correct if none of the conditions holds. The outcome may be the same in
@@ -56,12 +56,12 @@ type Pass struct {
 	Steps  []Step
 	// Truncated reports that Steps contains only the first steps, because there are too many.
 	Truncated bool
-	// Notes are effects without a rule.
+	// Notes are effects that no rule causes.
 	Notes   []Note
 	Outcome Outcome // of this hook
 }
 
-// A Note is an effect without a rule: the policy of a chain, or a fact of the kernel.
+// A Note is an effect that no rule causes: the policy of a chain, or a fact of the kernel.
 type Note struct {
 	Chain  ChainRef
 	Before int // the index of the step that follows; the number of steps if none follows

@@ -51,12 +51,12 @@ func (s *space) describe(b box) []Condition {
 		others := b
 		others.fields[d.field] = all
 		possible := s.projectToField(s.and(others.packets(s), s.possible()), d.field)
-		has := s.projectToField(packets, d.field)
-		if possible == has {
+		occurring := s.projectToField(packets, d.field)
+		if possible == occurring {
 			continue
 		}
 		conditions = append(conditions, Condition{
-			d.name, s.values(d.field, has, possible, b.fields[d.field]),
+			d.name, s.values(d.field, occurring, possible, b.fields[d.field]),
 		})
 	}
 	for _, l := range b.literals {
@@ -70,20 +70,21 @@ func (s *space) describe(b box) []Condition {
 	return conditions
 }
 
-// values returns the text of the values of a field in a box: has contains the values that packets
-// of the box have, possible the values that packets have without the condition on the field, and
-// condition the values that meet this condition.
-func (s *space) values(f field, has, possible, condition set) string {
+// values returns the text of the values of a field in a box. occurring contains the values that
+// packets of the box have; possible contains the values that packets would have without the
+// condition on the field; condition contains the values that meet this condition.
+func (s *space) values(f field, occurring, possible, condition set) string {
 	if isBits(f) {
-		return s.bitValues(f, has, condition)
+		return s.bitValues(f, occurring, condition)
 	}
 	switch f {
 	case iface:
-		return s.interfaceValues(has, possible)
+		return s.interfaceValues(occurring, possible)
 	case state:
-		return s.stateValues(has)
+		return s.stateValues(occurring)
 	}
-	positive, negative := s.spans(f, has), s.spans(f, s.minus(possible, has))
+	// The condition may have a shorter text than the values that occur.
+	positive, negative := s.spans(f, occurring), s.spans(f, s.minus(possible, occurring))
 	if exact := s.spans(f, s.not(condition)); len(exact) < len(negative) {
 		negative = exact
 	}
@@ -159,10 +160,10 @@ func (s *space) spanText(f field, v span) []string {
 	return []string{rules.IDRange{First: uint32(first), Last: uint32(last)}.String()}
 }
 
-// stateValues returns the text of the states in has. The text new stands for rules.New, and for
-// laterNew too if has contains both.
-func (s *space) stateValues(has set) string {
-	contains := func(st rules.State) bool { return s.and(has, s.is(state, number(st))) != none }
+// stateValues returns the text of the states in occurring. The text new stands for rules.New, and
+// for laterNew too if occurring contains both.
+func (s *space) stateValues(occurring set) string {
+	contains := func(st rules.State) bool { return s.and(occurring, s.is(state, number(st))) != none }
 	var texts []string
 	for st := rules.New; st <= rules.Untracked; st++ {
 		if contains(st) {
@@ -191,13 +192,13 @@ func valueName(f field, n uint64) string {
 	return [...]string{"listens", "none listens"}[n]
 }
 
-// bitValues returns the text of the values of a field for which isBits is true. has contains the
-// values that packets of the box have, and condition is the result of shortCondition.
-func (s *space) bitValues(f field, has, condition set) string {
+// bitValues returns the text of the values of a field for which isBits is true. occurring contains
+// the values that packets of the box have, and condition is the result of shortCondition.
+func (s *space) bitValues(f field, occurring, condition set) string {
 	for _, c := range []struct {
 		values  set
 		negated bool
-	}{{condition, false}, {s.not(condition), true}, {has, false}} {
+	}{{condition, false}, {s.not(condition), true}, {occurring, false}} {
 		if v, mask, ok := s.pattern(f, c.values); ok {
 			return s.patternText(f, v, mask, c.negated)
 		}
@@ -242,14 +243,14 @@ func (s *space) patternText(f field, v, mask uint32, negated bool) string {
 	return fmt.Sprintf("& %s %s %s", bitsText(f, mask), operator, bitsText(f, v))
 }
 
-// interfaceValues returns the text of the interfaces in has. If has contains the class of the
-// interfaces that no rule names, the text lists the other possible interfaces, after "not".
-func (s *space) interfaceValues(has, possible set) string {
+// interfaceValues returns the text of the interfaces in occurring. If occurring contains the class
+// of the interfaces that no rule names, the text lists the other possible interfaces, after "not".
+func (s *space) interfaceValues(occurring, possible set) string {
 	var in, out []interfaceClass
 	for i, c := range s.interfaces.classes {
 		n := s.is(iface, number(uint32(i)))
 		switch {
-		case s.and(n, has) != none:
+		case s.and(n, occurring) != none:
 			in = append(in, c)
 		case s.and(n, possible) != none:
 			out = append(out, c)

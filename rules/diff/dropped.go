@@ -99,8 +99,8 @@ func (w *walk) conntrackEffects(dropped []flow) []conntrackEffect {
 	return effects
 }
 
-// recordDropped records, after the evaluation of a chain before conntrack, the packets that have
-// been dropped so far.
+// recordDropped records the packets that have been dropped so far, if the chain at the position
+// runs before conntrack. It is called after the evaluation of the chain.
 func (w *walk) recordDropped(p *chainPosition) {
 	if !p.beforeConntrack || p.loopbackArrival || w.single != nil {
 		return
@@ -130,8 +130,8 @@ func (w *walk) forgetMarksOfDropped() {
 	}
 }
 
-// recordDroppedConfirmed records, after the evaluation of a chain for packets of confirmed
-// connections, the packets that have been dropped.
+// recordDroppedConfirmed records which packets of confirmed connections have been dropped. It is
+// called after the evaluation of a chain for these packets.
 func (w *walk) recordDroppedConfirmed(confirmed []flow) {
 	dropped := w.and(w.packetsOf(w.droppedFlows()), w.packetsOf(confirmed))
 	w.droppedConfirmed = w.or(w.droppedConfirmed, dropped)
@@ -157,8 +157,9 @@ func readsStates(m rules.Match) bool {
 	return readsConntrack(m) || findsSocket(m)
 }
 
-// usesStates reports whether an action translates packets or depends on the state of a connection
-// (for unsupported actions see also readsStates).
+// usesStates reports whether an action translates packets or depends on the state of a connection.
+// Unsupported actions that depend on this state are found by readsStates, because
+// [rules.Rule.AllMatches] contains them.
 func usesStates(a rules.Action) bool {
 	switch a := a.(type) {
 	case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo:

@@ -33,7 +33,7 @@ const (
 	sourcePort
 	icmp // 256 * type + code
 	flags
-	iface      // the interface by which the packet arrives or leaves, as the number of its class
+	iface      // the interface through which the packet arrives or leaves: index of its class
 	user       // 0 without a socket, kernelSocketUser, or userSocketBit + the user id
 	group      // 0 without a user
 	noListener // 1 if the host has no transparent socket for the packet

@@ -33,7 +33,7 @@ const maxClasses = 1 << 16
 type interfaceClasses struct {
 	// classes are sorted by their examples. Therefore the classes of a prefix are adjacent.
 	classes []interfaceClass
-	// named contains the names, and prefixed the prefixes, in the rules.
+	// named and prefixed contain the names and the prefixes in the rules.
 	named, prefixed map[string]bool
 }
 
@@ -94,8 +94,8 @@ func interfaceNames(rulesets ...*rules.Ruleset) []rules.InterfaceName {
 	return names
 }
 
-// isInterfaceName reports whether an interface can have the name: dev_valid_name in net/core/dev.c.
-// iptables-nft uses the name INVAL/D in rules that match no packet.
+// isInterfaceName reports whether an interface can have the name (dev_valid_name in
+// net/core/dev.c). iptables-nft uses the name INVAL/D in rules that match no packet.
 func isInterfaceName(name string) bool {
 	return name != "" && len(name) <= maxNameLen && name != "." && name != ".." &&
 		beginsInterfaceName(name)
@@ -147,7 +147,7 @@ var nameBytes = sync.OnceValue(func() string {
 })
 
 // unusedName returns an interface name that has the prefix, that no rule contains, and that no rule
-// matches by a longer prefix.
+// matches by a longer prefix. It returns false if there is none.
 func (c *interfaceClasses) unusedName(prefix string, m *meter) (string, bool) {
 	isFree := func(name string) bool {
 		return !c.named[name] && name != loopback && isInterfaceName(name)

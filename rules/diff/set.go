@@ -12,7 +12,8 @@ const (
 	all  set = 1
 )
 
-// complemented is the bit of a set that is 1 if the set is the complement of its node's set.
+// complemented is the lowest bit of a set's number. It is 1 if the set is the complement of its
+// node's set.
 const complemented set = 1
 
 // index returns the number of the root node.
@@ -27,7 +28,8 @@ type node struct {
 	no, yes set
 }
 
-// lastBit is the bit of the terminal node, after all other bits.
+// lastBit is the bit number of the terminal node. It is higher than the numbers of all bits of
+// packets and variables.
 const lastBit = ^uint32(0)
 
 // diagrams contain all nodes of a space, or of several spaces that share them. Nodes are never
@@ -39,8 +41,8 @@ type diagrams struct {
 	uniqueTable []set
 	// results caches the results of recent operations. An overwritten entry is computed again.
 	results []result
-	// projected caches the results of the current call of project, by set, or contains the sets
-	// that the current call of support has visited. round is the number of that call.
+	// projected caches the result of the current call of project for each set, or contains the sets
+	// that the current call of support has visited. round is the number of the current call.
 	projected []projection
 	round     uint32
 	meter     *meter
@@ -189,7 +191,7 @@ func (d *diagrams) and(a, b set) set {
 		a, b = b, a
 	}
 	d.meter.step()
-	if r := d.result(a, b, none); r.condition == a && r.yes == b && r.no == none {
+	if r := d.resultEntry(a, b, none); r.condition == a && r.yes == b && r.no == none {
 		return r.value
 	}
 	bit := min(d.rootBit(a), d.rootBit(b))
@@ -198,7 +200,7 @@ func (d *diagrams) and(a, b set) set {
 	no := d.and(aNo, bNo)
 	combined := d.node(bit, no, d.and(aYes, bYes))
 	// The recursion may have replaced the tables.
-	*d.result(a, b, none) = result{a, b, none, combined}
+	*d.resultEntry(a, b, none) = result{a, b, none, combined}
 	return combined
 }
 
@@ -216,9 +218,9 @@ func trivialAnd(a, b set) (combined set, known bool) {
 	return none, false
 }
 
-// result returns the entry of the table results for three sets. The entry may contain the result
-// for other sets.
-func (d *diagrams) result(condition, yes, no set) *result {
+// resultEntry returns the entry of the table results for three sets. The entry may contain the
+// result for other sets.
+func (d *diagrams) resultEntry(condition, yes, no set) *result {
 	i := hash(uint32(condition), uint32(yes), uint32(no))
 	return &d.results[i&uint32(len(d.results)-1)]
 }
@@ -244,7 +246,7 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 		return d.or(condition, no) ^ complement
 	}
 	d.meter.step()
-	if r := d.result(condition, yes, no); r.condition == condition && r.yes == yes && r.no == no {
+	if r := d.resultEntry(condition, yes, no); r.condition == condition && r.yes == yes && r.no == no {
 		return r.value ^ complement
 	}
 	bit := min(d.rootBit(condition), d.rootBit(yes), d.rootBit(no))
@@ -253,7 +255,7 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 	noNo, noYes := d.successors(no, bit)
 	lower := d.ifElse(conditionNo, yesNo, noNo)
 	combined := d.node(bit, lower, d.ifElse(conditionYes, yesYes, noYes))
-	*d.result(condition, yes, no) = result{condition, yes, no, combined}
+	*d.resultEntry(condition, yes, no) = result{condition, yes, no, combined}
 	return combined ^ complement
 }
 
@@ -278,7 +280,7 @@ func (d *diagrams) intersects(a, b set) bool {
 		a, b = b, a
 	}
 	d.meter.step()
-	if r := d.result(a, b, none); r.condition == a && r.yes == b && r.no == none {
+	if r := d.resultEntry(a, b, none); r.condition == a && r.yes == b && r.no == none {
 		return r.value != none
 	}
 	bit := min(d.rootBit(a), d.rootBit(b))
@@ -287,7 +289,7 @@ func (d *diagrams) intersects(a, b set) bool {
 	if d.intersects(aNo, bNo) || d.intersects(aYes, bYes) {
 		return true
 	}
-	*d.result(a, b, none) = result{a, b, none, none}
+	*d.resultEntry(a, b, none) = result{a, b, none, none}
 	return false
 }
 

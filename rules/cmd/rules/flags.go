@@ -95,8 +95,8 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 // helpAllFlag requests the description of every flag.
 const helpAllFlag = "help-all"
 
-// suggestFlag returns a question for the end of the error if the error is an unknown flag that is
-// similar to a flag of the command.
+// suggestFlag returns a question to append to the error if the error is about an unknown flag that
+// is similar to a flag of the command.
 func (in *inputs) suggestFlag(err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -184,7 +184,7 @@ const (
 type letterValue struct {
 	in       *inputs
 	ports    *parameter                      // of excludeFlag; nil if the command lacks this flag
-	setPorts func(*parameters, string) error // the setter of ports before Set replaces it
+	setPorts func(*parameters, string) error // the value of ports.set before letterValue.Set
 }
 
 // Set implements [pflag.Value].
