@@ -32,9 +32,9 @@ func (n BackendName) String() string {
 // [InstalledBackends] or [Backends]. A nil namespace means the namespace of the calling thread.
 //
 // Apply, Check and Plan take a [Snapshot] from an earlier call for the same namespace and ruleset.
-// The nft backend does not read unchanged rules again: in Check if they were in sync, in Apply if
-// Check found differences. Plan uses only [EmptySnapshot]. With the zero Snapshot, the methods read
-// all rules of Sluice.
+// With the nft backend, a Check after a Check that found no difference reads the rules only if they
+// have changed since, and so does an Apply after a Check that found differences. Plan ignores any
+// snapshot but [EmptySnapshot]. With the zero Snapshot, the methods read all rules of Sluice.
 //
 // All methods are safe for concurrent use, also by several processes in one namespace. Classify
 // their errors with [IsNotPermitted] and [IsNotSupported].
@@ -70,8 +70,8 @@ type Backend interface {
 	Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, error)
 }
 
-// A Result describes what [Backend.Apply] did. With the legacy backend Sets, Elements and Bytes are
-// 0, and Rules counts the rules of both families.
+// A Result describes what [Backend.Apply] did. With the legacy backend, Sets, Elements and Bytes
+// are 0, and Rules counts the rules of both families.
 type Result struct {
 	nft.Result
 	// Backend is the backend that now holds the rules.

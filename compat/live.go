@@ -32,14 +32,14 @@ const (
 	OriginNFTables Origin = "nf_tables"
 )
 
-// includesNFT reports whether the origin includes the tables of iptables-nft if ofIPTables is set,
-// and otherwise whether it includes the other tables of nf_tables.
-func (o Origin) includesNFT(ofIPTables bool) bool {
+// includesNFT reports whether the origin includes a table of nf_tables. isIPTables is set for a
+// table of iptables-nft.
+func (o Origin) includesNFT(isIPTables bool) bool {
 	switch o {
 	case OriginNFT:
-		return !ofIPTables
+		return !isIPTables
 	case OriginIPTablesNFT:
-		return ofIPTables
+		return isIPTables
 	}
 	return o != OriginLegacy
 }
@@ -84,8 +84,8 @@ type Live struct {
 	LoopbackName string
 }
 
-// UndecidedEffects returns a sentence for each fact that affects packets in a way that the model
-// does not know. It omits UnmodeledChains and UnmodeledRoutes.
+// UndecidedEffects returns a sentence for each fact whose effect on packets the model does not
+// know. It omits UnmodeledChains and UnmodeledRoutes.
 func (l *Live) UndecidedEffects() []string {
 	var sentences []string
 	for _, f := range l.OtherFunctions {
@@ -123,8 +123,8 @@ func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
 	return readLive(ns, origin, nft.ReadOptions{})
 }
 
-// ReadLiveUntilChange is like [ReadLive], but the result remains true until a process changes the
-// rules: the members of sets whose elements may expire are unknown.
+// ReadLiveUntilChange is like [ReadLive], but treats the members of sets whose elements may expire
+// as unknown. The result therefore remains valid until a process changes the rules.
 func ReadLiveUntilChange(ns *netns.NS, origin Origin) (Live, error) {
 	return readLive(ns, origin, nft.ReadOptions{UntilChange: true})
 }
@@ -259,7 +259,7 @@ func (s namespaceState) listsAllChains(rs rules.Ruleset) bool {
 func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
-		t.Comment = "" // any process of the namespace can write one
+		t.Comment = "" // any process of the namespace can set the comment
 		if isIPTablesNFT(t) {
 			t.Comment = string(OriginIPTablesNFT)
 		}
@@ -267,13 +267,13 @@ func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 	rs.Tables = slices.DeleteFunc(rs.Tables, func(t rules.Table) bool {
 		return !origin.includesNFT(isIPTablesNFT(&t))
 	})
-	first := len(rs.Tables)
+	firstLegacy := len(rs.Tables)
 	rs.Tables = append(rs.Tables, s.legacy...)
-	for i := range rs.Tables[first:] {
-		rs.Tables[first+i].Comment = BackendLegacy.String()
+	for i := range rs.Tables[firstLegacy:] {
+		rs.Tables[firstLegacy+i].Comment = BackendLegacy.String()
 	}
 	live := Live{Ruleset: rs}
-	live.Ambiguous = orderLive(&live.Ruleset, first, newHookOrder(s.hooks))
+	live.Ambiguous = orderLive(&live.Ruleset, firstLegacy, newHookOrder(s.hooks))
 	for _, l := range s.hooks {
 		for _, f := range l.Functions {
 			if f.Kind == nft.HookOther && !slices.Contains(live.OtherFunctions, f) {
@@ -317,5 +317,5 @@ func isIPTablesNFT(t *rules.Table) bool {
 }
 
 // securityPriorityNFT is the priority of iptables-nft's table security (nft_base_chain in
-// iptables/nft.c). The table security of iptables-legacy has another priority.
+// iptables/nft.c). In iptables-legacy, the priority is 50.
 const securityPriorityNFT = 150

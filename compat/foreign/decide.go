@@ -123,7 +123,7 @@ const (
 // OwnerOf returns the owner of the rule of a step in a ruleset, which must be a result of
 // [compat.ReadLive]. Chains of iptables-legacy with the names of Sluice's chains are Sluice's only
 // if Sluice has no table in nf_tables: any program can choose the names, and the audit does not
-// compare these chains with the desired ruleset if the table exists.
+// compare these chains with the desired ruleset if that table exists.
 func OwnerOf(rs *rules.Ruleset, step *rules.Step) Owner {
 	switch t := step.Table; {
 	case compat.IsSluiceTable(t):
@@ -182,8 +182,8 @@ func decide(
 	return e
 }
 
-// evaluate compares the outcomes of packets of o.Families with the live rules to their outcomes
-// with the installed rules alone.
+// evaluate compares the outcomes of packets with the live rules to their outcomes with the
+// installed rules alone. o.Families contains the only family of the packets.
 func evaluate(live *compat.Live, installed *rules.Ruleset, o diff.Options) Effect {
 	var e Effect
 	ambiguous := ofFamily(live.Ambiguous, o.Families[0])
@@ -290,7 +290,7 @@ func packetsText(conditions []diff.Condition) string {
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
 // functions and chains that live.Ruleset does not contain, rules at input (which [diff.Bypass] does
 // not evaluate), expected connections, routes over lo, encapsulations, routes that choose the
-// source address of the proxy's connections, and another name of the loopback interface.
+// source address of the proxy's connections, and a loopback interface with a name other than lo.
 func unknownEffects(live *compat.Live, desired *rules.Ruleset) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {

@@ -86,7 +86,7 @@ func inspect(
 	return s
 }
 
-// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules, or have a table
+// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules, or contain rules
 // of other parameters. It returns the effect that the foreign rules will have when the desired
 // ruleset is installed. Sluice's rules in iptables-legacy tables are assumed to be as desired;
 // [InspectDrifted] shows the effect of differences.
@@ -173,7 +173,7 @@ func (s *Snapshot) IsValid(ns *netns.NS) bool {
 		return false
 	}
 	isValid := false
-	err := ns.Do(func() error { // one change of the namespace for all reads
+	err := ns.Do(func() error { // enter the namespace once for all reads
 		isValid = s.isValidHere()
 		return nil
 	})

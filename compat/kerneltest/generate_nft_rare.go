@@ -74,7 +74,8 @@ func drawTwo(g *Generator, from []string) (first, second string) {
 // rulesets contain them less often than the parts that nftGenerator.match, nftGenerator.statement
 // and nftGenerator.verdict draw.
 
-// rareMatches contains matches for chains at all hooks.
+// rareMatches contains, for chains at all hooks, matches and statements that may end the rule as a
+// failed match does.
 var rareMatches = []string{
 	"$ip saddr . tcp dport $not@pairs", "$ip daddr . udp dport @pairs",
 	"$ip saddr . tcp dport $not{ $C . $S, $A . $P }",

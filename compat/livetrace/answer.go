@@ -68,7 +68,7 @@ type Answers struct {
 // A connectionEvent is an event that Read has read from the socket.
 type connectionEvent struct {
 	time     time.Time // the time of the call of Read that read the event
-	nextRead time.Time // the time of the following call of Read; zero until then
+	nextRead time.Time // the time of the next call of Read; zero until then
 	event    conntrack.Event
 }
 
@@ -168,11 +168,10 @@ const maxQueued = 1 << 14
 // time. lost counts the events that the kernel dropped because the buffer was full, and the events
 // that Read discards because it keeps only the latest 16,384.
 //
-// The caller must read the trace events before each call of Read. A conntrack event may still
-// arrive before the trace events of its packet, and thus before the caller watches the connection.
-// Read therefore keeps the events of connections that are not watched. Before its following call,
-// the caller reads the trace events of the packet. Read discards the event if the time of this
-// following call is before forget.
+// The caller must read the trace events before each call of Read. A conntrack event may
+// nevertheless be read before the trace events of its packet, and thus before the caller watches
+// the connection. Read therefore queues the events of connections that are not watched. It discards
+// a queued event if the first call of Read after the call that read the event was before forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
 	for i := range a.queue {
 		if e := &a.queue[i]; e.nextRead.IsZero() {

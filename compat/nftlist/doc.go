@@ -2,9 +2,9 @@
 //
 // The package translates text to the objects and statements that nft lists in JSON. A compiler
 // translates the statements to the same expressions of nf_tables as nft does, including the
-// conditions that nft adds, such as "meta l4proto tcp" before "tcp dport". Package nft decodes them
-// like expressions of the kernel. For the same rules the result is therefore equal to the tables of
-// [nft.ReadAll], with the exceptions below.
+// conditions that nft adds, such as "meta l4proto tcp" before "tcp dport". Package nft decodes
+// these expressions like expressions that it reads from the kernel. For the same rules the result
+// is therefore equal to the tables of [nft.ReadAll], with the exceptions below.
 //
 // Statements that the compiler does not support become [rules.Unknown], and results that depend on
 // them are undecided. This also applies to statements whose meaning the output does not show:

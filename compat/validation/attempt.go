@@ -85,7 +85,7 @@ func (v *validator) captureEndpoint(t *probe) endpoint {
 	f := t.packet.Family()
 	address := loopbackOf(f)
 	isInbound := t.port() == v.options.Redirect.InboundCapturePort
-	isTransparent := isInbound && v.options.Redirect.Mode == rules.ModeTProxy && v.transparent
+	isTransparent := isInbound && v.options.Redirect.Mode == rules.ModeTProxy && v.mayUseTransparent
 	if isInbound && (isTransparent || v.outerNetwork != nil) {
 		address = netip.IPv4Unspecified()
 		if f == rules.IPv6 {

@@ -39,14 +39,14 @@ type planInputs struct {
 	mayRunAs func(rules.Owner) bool
 	// route returns the source address and the device for a destination.
 	route func(netip.Addr) (source netip.Addr, device string, err error)
-	// transparent reports whether transparent and marked sockets are permitted.
-	transparent bool
+	// mayUseTransparent reports whether transparent and marked sockets are permitted.
+	mayUseTransparent bool
 	// running reports whether a proxy is already listening.
 	running bool
 	// isOutside reports whether this process is outside the namespace.
 	isOutside bool
 	// device returns the name of the interface with the address.
-	device func(own netip.Addr) string
+	device func(netip.Addr) string
 	// outsideSource returns the source address of connections from this process, outside the
 	// namespace, to the pod's address. It is invalid if no direct route leads there.
 	outsideSource func(pod netip.Addr) netip.Addr
@@ -95,13 +95,13 @@ func (p *planner) families() (families []rules.Family) {
 }
 
 // add adds the probe, with the trace of its packet and the expected outcome. It skips a probe that
-// this process may not send or receive.
+// this process cannot send or receive.
 func (p *planner) add(t probe) {
 	t.packet.State, t.packet.Flags = rules.New, 0
 	if t.packet.Protocol == rules.TCP {
 		t.packet.Flags = rules.SYN
 	}
-	t.packet.NoListener = p.options.Redirect.Mode == rules.ModeTProxy && !p.transparent &&
+	t.packet.NoListener = p.options.Redirect.Mode == rules.ModeTProxy && !p.mayUseTransparent &&
 		!p.running
 	t.trace = diff.Explain(&p.rules, t.packet)
 	t.Packet = t.packet.String()

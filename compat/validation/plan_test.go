@@ -26,9 +26,9 @@ func ordinaryInputs() planInputs {
 			}
 			return netip.MustParseAddr("fd00::5"), "eth0", nil
 		},
-		device:      func(netip.Addr) string { return "eth0" },
-		transparent: true,
-		isOutside:   true,
+		device:            func(netip.Addr) string { return "eth0" },
+		mayUseTransparent: true,
+		isOutside:         true,
 		outsideSource: func(a netip.Addr) netip.Addr {
 			if a.Is4() {
 				return netip.MustParseAddr("10.244.1.1")
@@ -223,11 +223,11 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 			"it must come from uid 1337 gid 1337; this process has uid 0 gid 0",
 		},
 		"no permission for a transparent listener": {
-			"inbound, IPv4", rules.ModeTProxy, func(s *planInputs) { s.transparent = false },
+			"inbound, IPv4", rules.ModeTProxy, func(s *planInputs) { s.mayUseTransparent = false },
 			"a transparent listener needs CAP_NET_ADMIN",
 		},
 		"no permission to set a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *planInputs) {
-			s.transparent = false
+			s.mayUseTransparent = false
 		}, "need CAP_NET_ADMIN"},
 		"no direct route from outside": {"inbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
 			s.outsideSource = func(netip.Addr) netip.Addr { return netip.Addr{} }
@@ -252,7 +252,7 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 				t.Errorf("status %q, reason %q; want status %q, reason %q", got.Status, got.Reason,
 					NotChecked, row.reason)
 			}
-			if s.isOutside && got.outside && s.transparent && got.Next == runOnNode {
+			if s.isOutside && got.outside && s.mayUseTransparent && got.Next == runOnNode {
 				t.Errorf("next step %q, want another one: this process runs on the node", got.Next)
 			}
 		})

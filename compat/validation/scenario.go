@@ -288,7 +288,7 @@ func (p *planner) planMarkedPackets(f rules.Family) {
 		Source:      netip.AddrPortFrom(loopbackOf(f), 0),
 		Destination: netip.AddrPortFrom(testNets(f)[0], p.options.Port),
 	}}
-	if !p.transparent {
+	if !p.mayUseTransparent {
 		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
 	}
 	p.add(t)
@@ -309,7 +309,7 @@ func (p *planner) planZtunnelCalls(f rules.Family) {
 		t.packet.Destination = netip.AddrPortFrom(a, p.options.Port)
 		_, _, err := p.route(t.packet.Source.Addr())
 		switch {
-		case !p.transparent:
+		case !p.mayUseTransparent:
 			t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
 		case err != nil: // the kernel needs a route for a reply even before rules mark the reply
 			t.skip(fmt.Sprintf("the namespace has no route to %s: %v", t.packet.Source.Addr(), err),

@@ -117,9 +117,9 @@ type validator struct {
 	// completed contains by name the checks that passed in an earlier attempt. They are not
 	// repeated.
 	completed map[string]Check
-	// running reports whether a proxy is listening. transparent reports whether this process may
-	// create transparent sockets.
-	running, transparent bool
+	// running reports whether a proxy is listening. mayUseTransparent reports whether this process
+	// may create transparent sockets.
+	running, mayUseTransparent bool
 }
 
 // open opens the namespaces, and reads what does not change between attempts.
@@ -163,7 +163,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	// Ignore an error. If the kernel cannot list sockets and a proxy is running, opening a listener
 	// fails.
 	found, _ := findSockets(v.ns, netip.AddrPort{})
-	v.running, v.transparent = v.isProxyListening(found), mayBeTransparent(v.ns)
+	v.running, v.mayUseTransparent = v.isProxyListening(found), mayBeTransparent(v.ns)
 	probes, captures := plan(v.options, v.desired, v.planInputs())
 
 	for i := range probes {
@@ -199,7 +199,7 @@ func (v *validator) planInputs() planInputs {
 	return planInputs{
 		self: v.owners.self, mayRunAs: v.owners.mayRunAs,
 		route: v.pod.route, device: v.pod.device,
-		transparent: v.transparent, running: v.running, isOutside: v.outerNetwork != nil,
+		mayUseTransparent: v.mayUseTransparent, running: v.running, isOutside: v.outerNetwork != nil,
 		outsideSource: func(pod netip.Addr) netip.Addr {
 			if v.outerNetwork == nil || !v.outerNetwork.isOnLink(pod) {
 				return netip.Addr{}
