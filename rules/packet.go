@@ -200,6 +200,20 @@ func (f TCPFlags) String() string {
 	return strings.Join(namesOfBits(uint8(f), flagNames[:]), " | ")
 }
 
+// The flags of TCP segments that conntrack accepts, without PSH, ECN and CWR, which it ignores
+// (tcp_valid_flags and tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c). Segments with
+// other flags are invalid.
+var (
+	// FirstFlags contains the flags of segments that begin a connection. ACK begins one only if the
+	// sysctl net.netfilter.nf_conntrack_tcp_loose is not 0.
+	FirstFlags = []TCPFlags{SYN, SYN | URG, ACK, ACK | URG}
+	// LaterFlags contains the other flags that segments of connections have.
+	LaterFlags = []TCPFlags{SYN | ACK, RST, RST | ACK, FIN | ACK, FIN | ACK | URG}
+)
+
+// IgnoredFlags are the flags on which the state of a segment does not depend.
+const IgnoredFlags = PSH | ECN | CWR
+
 // String returns the packet in the syntax of [ParsePacket]. It always contains the device, and the
 // owner or the ICMP type if the packet has one. It omits other options that have their default, and
 // the status if the state implies its bits.

@@ -12,9 +12,7 @@ import (
 func InitialState(p *rules.Packet) rules.State {
 	switch p.Protocol {
 	case rules.TCP:
-		// See tcp_valid_flags and tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c.
-		switch flags := p.Flags &^ (rules.PSH | rules.ECN | rules.CWR); flags {
-		case rules.SYN, rules.SYN | rules.URG, rules.ACK, rules.ACK | rules.URG:
+		if slices.Contains(rules.FirstFlags, p.Flags&^rules.IgnoredFlags) {
 			return rules.New
 		}
 		return rules.Invalid

@@ -229,6 +229,8 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		"ErrorHasConnection":            true, // TestICMPErrorOfARuleHasTheConnection
 		"NATDropsRedirects":             true, // TestNATDropsICMPRedirectsOfTranslatedConnections
 		"ICMPStateFollowsType":          true, // TestStatesOfICMPMessagesFollowTheirTypes
+		"ICMPOfOtherFamilyIsInvalid":    true, // TestICMPOfTheOtherFamilyIsInvalid
+		"TCPStateFollowsFlags":          true, // TestStatesOfTCPSegmentsFollowTheirFlags
 		"RelatedFollowsOrigin":          true, // TestStatesOfExpectedConnections
 		"CopyHasConnection":             true, // TestMulticastCopyHasConnection
 		"KernelSocketHasNoOwner":        true, // TestOwnerMatchesOfKernelSockets

@@ -418,12 +418,7 @@ func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The first five rules match messages in a state that their type must not have.
-			for i, r := range readLive(t, ns).Tables[0].Chains[0].Rules {
-				if got := r.Hits.Packets > 0; got != (i >= 5) {
-					t.Errorf("rule %d, %s, matches %d packets, want some: %t", i+1, &r,
-						r.Hits.Packets, i >= 5)
-				}
-			}
+			requireMatches(t, ns, 5)
 		})
 	}
 }

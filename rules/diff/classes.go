@@ -211,9 +211,11 @@ func (s *space) withoutNeedlessLiterals(b box, allowed set) box {
 	return b
 }
 
-// outside returns the possible packets of the box that are not allowed.
+// outside returns the packets of the box that are not allowed, and that are possible, at least in
+// another state.
 func (s *space) outside(b *box, allowed set) set {
-	return s.and(s.minus(b.packets(s), allowed), s.possible())
+	s.possible() // sets describedDomain
+	return s.and(s.minus(b.packets(s), allowed), s.describedDomain)
 }
 
 // isWithin reports whether all possible packets of the box are allowed.

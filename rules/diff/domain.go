@@ -96,8 +96,24 @@ func (s *space) possible() set {
 				s.not(s.matchSet(addresses(rules.Destination, prefix), &view{})))
 		}
 	}
-	s.domain = s.intersection(conditions)
+	s.describedDomain = s.intersection(conditions)
+	s.domain = s.and(s.describedDomain, s.trackable())
 	return s.domain
+}
+
+// trackable returns the packets that may have their state and their connection's mark in conntrack.
+// Without this condition the descriptions of classes are shorter.
+func (s *space) trackable() set {
+	other := s.protocolIn(rules.ByFamily(s.family, rules.ICMPv6, rules.ICMP))
+	packets := s.minus(s.implies(s.tcp, s.tcpStates()),
+		s.and(other, s.connected)) // ICMPOfOtherFamilyIsInvalid
+	if s.hook == rules.Output {
+		// Only bridges, tc filters and eBPF programs give a mark to a new connection before the rules,
+		// and only if its first packet is received.
+		packets = s.and(packets,
+			s.implies(s.is(state, number(rules.New)), s.is(connectionMark, value{})))
+	}
+	return packets
 }
 
 // intersection returns the intersection of the sets. It begins with the sets whose root nodes test
@@ -222,6 +238,21 @@ func (s *space) icmpStates() set {
 		s.implies(ofReplies, s.icmpTypes(replies)),
 		s.implies(s.stateIs(rules.Related), s.or(errors, expected)),
 	})
+}
+
+// tcpStates returns the TCP segments whose state is possible for their flags
+// (TCPStateFollowsFlags). For other packets the result has no meaning.
+func (s *space) tcpStates() set {
+	withFlags := func(lists ...[]rules.TCPFlags) set {
+		segments := none
+		for _, f := range slices.Concat(lists...) {
+			segments = s.or(segments,
+				s.maskedEquals(flags, uint32(f), math.MaxUint8&^uint32(rules.IgnoredFlags)))
+		}
+		return segments
+	}
+	return s.and(s.implies(s.is(state, number(rules.New)), withFlags(rules.FirstFlags)),
+		s.implies(s.connected, withFlags(rules.FirstFlags, rules.LaterFlags)))
 }
 
 // relatedStates returns the packets that are possible in state related, except ICMP messages: the

@@ -83,11 +83,64 @@ func TestPossible(t *testing.T) {
 			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags ack", true,
 		},
 		{
+			"a new TCP connection with ECN",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags syn,ecn,cwr", true,
+		},
+		{
+			"a TCP connection that begins with SYN and FIN",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags syn,fin", false,
+		},
+		{
+			"a TCP connection that begins with its second segment",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags syn,ack", false,
+		},
+		{
+			"a TCP connection that begins with RST",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags rst", false,
+		},
+		{
+			"SYN and FIN without a connection",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags syn,fin state invalid", true,
+		},
+		{
+			"RST after SYN, before an answer",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags rst status confirmed", true,
+		},
+		{
+			"no flags in a connection",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags none state established", false,
+		},
+		{
+			"the end of a connection",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags fin,psh,ack state established", true,
+		},
+		{
 			"a new connection has a mark from an earlier packet",
 			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 ctmark 0x1", true,
 		},
+		{
+			"a sent packet of a new connection has a mark from an earlier packet",
+			"out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev eth0 uid 0 gid 0 ctmark 0x1 " +
+				"status confirmed", true,
+		},
+		{
+			"a sent packet that begins a connection with a mark",
+			"out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev eth0 uid 0 gid 0 ctmark 0x1", false,
+		},
 		{"a new ping", "in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 8", true},
 		{"a new ping of IPv6", "in ipv6-icmp fd00::1 > fd00::5 dev eth0 icmp 128", true},
+		{
+			"ICMP that begins a connection of IPv6",
+			"in icmp fd00::1 > fd00::5 dev eth0 icmp 0 state new", false,
+		},
+		{
+			"ICMP in an IPv6 packet without a connection",
+			"in icmp fd00::1 > fd00::5 dev eth0 icmp 0 state invalid", true,
+		},
+		{
+			"ICMPv6 that begins a connection of IPv4",
+			"in ipv6-icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 0 state new", false,
+		},
 		{
 			"an answer to a ping",
 			"in icmp 192.0.2.1 > 10.244.1.5 dev eth0 icmp 0 state established reply", true,

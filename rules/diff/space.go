@@ -60,6 +60,8 @@ type space struct {
 	carried *set
 	// domain contains the packets that can exist; none before the first call of possible.
 	domain set
+	// describedDomain contains the packets that satisfy the conditions of possible except trackable.
+	describedDomain set
 }
 
 // A onePacket is a packet with the values of its fields; known reports which values are known.
