@@ -39,7 +39,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 		{"a rule exists twice", func(s *fakeNamespace) {
 			firstChain(s).Rules = append(firstChain(s).Rules, firstChain(s).Rules[0])
 		}, "extra", "extra in chain inet sluice"},
-		{"two rules are in another order", func(s *fakeNamespace) {
+		{"two rules are swapped", func(s *fakeNamespace) {
 			c := &s.rules.Tables[0].Chains[1]
 			c.Rules[0], c.Rules[1] = c.Rules[1], c.Rules[0]
 		}, "reordered", "reordered in chain inet sluice"},
@@ -63,10 +63,11 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 					env.states() != "1 redirected" {
 					t.Errorf("applied %d times, %s; want once, 1 redirected", s.applied, env.states())
 				}
-				// The rules that the audit has found need not be read again: see compat.Backend.
-				if len(s.repairedWith.Differences) == 0 || (s.searched > 0) != (row.kind == "absent") {
-					t.Errorf("repaired with %+v, after %d searches for rules; want the differences, "+
-						"and a search only if all rules are missing", s.repairedWith, s.searched)
+				// The repair gets the comparison of the audit, so that it need not read the rules
+				// again: see compat.Backend.
+				if len(s.repairedWith.Differences) == 0 || (s.hasNoRulesCalls > 0) != (row.kind == "absent") {
+					t.Errorf("repaired with %+v, after %d calls of HasNoRules; want the differences, "+
+						"and a call only if all rules are missing", s.repairedWith, s.hasNoRulesCalls)
 				}
 				if env.metric("sluice_drifts_total{"+row.kind+"}") < 1 ||
 					env.metric("sluice_repairs_total{drift,repair,success}") != 1 {
@@ -106,7 +107,7 @@ func TestChangesWithoutEventsAreFound(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(env *testEnv) {
 			a, b = env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
 		})
-		advance(time.Second) // a loss causes audits only after a pause since the last audits
+		advance(time.Second) // shortly after audits, a loss would not cause audits immediately
 		env.set(func() { a.rules, b.rules = rules.Ruleset{}, rules.Ruleset{} })
 		env.ruleEvents <- watch.Event{Lost: true}
 		synctest.Wait()
@@ -125,8 +126,8 @@ func TestChangesWithoutEventsAreFound(t *testing.T) {
 	})
 }
 
-// TestFailedRepairDoesNotChangeTheBackend covers a failed repair of nf_tables that leaves a rule in
-// iptables-legacy.
+// TestFailedRepairDoesNotChangeTheBackend covers failed repairs by nft whose result names
+// iptables-legacy: the pod's backend remains nft.
 func TestFailedRepairDoesNotChangeTheBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -323,9 +324,9 @@ func TestDriftThatCannotBeRepairedIsReportedOnce(t *testing.T) {
 	})
 }
 
-// TestForeignRulesThatLetTrafficBypassAreReported checks that such rules are reported once and
-// shown as a state, and that the agent does not change them. The decision is made again when rules
-// may have changed.
+// TestForeignRulesThatLetTrafficBypassAreReported checks that foreign rules that let traffic bypass
+// the proxy are reported once and shown as a state, and that the agent does not change them. Their
+// effect is determined again when rules may have changed.
 func TestForeignRulesThatLetTrafficBypassAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -335,7 +336,7 @@ func TestForeignRulesThatLetTrafficBypassAreReported(t *testing.T) {
 			t.Errorf("decided %d times although nothing has changed, want at most twice", s.inspected)
 		}
 		if !s.inspectedEqual {
-			t.Error("all rules are evaluated, although Sluice's rules are correct")
+			t.Error("all rules are inspected, although Sluice's rules are correct")
 		}
 		env.change(s, func() {
 			s.foreign.Bypasses = []foreign.Bypass{{
@@ -414,7 +415,7 @@ func TestIPv6AddressAfterADDIsReported(t *testing.T) {
 				t.Errorf("dual stack %s: %s, events %+v; want %s, events only about IPv6", row.dualStack,
 					env.states(), env.events, row.states)
 			}
-			// The location has the same decision as the audit.
+			// Locate returns the same decision as the audit.
 			want := map[string]string{"true": text}[row.dualStack]
 			if l, err := env.Locate(t.Context(), "shop", "web"); err != nil || l.IPv6Bypass != want {
 				t.Errorf("dual stack %s: location %+v, error %v; want IPv6Bypass %q", row.dualStack, l, err,
@@ -476,10 +477,10 @@ func TestLocationWithUnknownIPv6(t *testing.T) {
 	}
 }
 
-// TestADecisionOverBudgetIsMadeAgain checks that a decision that exceeded its budget is repeated
-// soon, with a larger budget. An event reports it only if the repeated decision exceeds its budget
-// too.
-func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
+// TestADecisionThatExceedsItsBudgetIsRepeated checks that a decision that exceeds its budget is
+// repeated soon, with a larger budget. An event reports only that the repeated decision exceeds its
+// budget too.
+func TestADecisionThatExceedsItsBudgetIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -637,7 +638,8 @@ func TestAuditsAreCombined(t *testing.T) {
 }
 
 // TestForeignRulesAreEvaluatedAgainAfterAChangeOfRoutes checks that the effect of foreign rules is
-// determined again when policy routes have changed, because they decide where marked packets go.
+// determined again when policy routes have changed, because the policy routes decide where marked
+// packets go.
 func TestForeignRulesAreEvaluatedAgainAfterAChangeOfRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -667,7 +669,7 @@ func TestForeignRulesAreEvaluatedAgainAfterAMissedChangeOfRoutes(t *testing.T) {
 			advance(2 * time.Minute)
 			env.set(changeRoutes)
 		}},
-		{"while the subscription failed", func(env *testEnv, _ *fakeNamespace, changeRoutes func()) {
+		{"while the subscription temporarily failed", func(env *testEnv, _ *fakeNamespace, changeRoutes func()) {
 			env.set(func() { env.subscribeErr = errors.New("subscribe") })
 			advance(2 * time.Minute)
 			env.set(func() { changeRoutes(); env.subscribeErr = nil })
@@ -684,7 +686,7 @@ func TestForeignRulesAreEvaluatedAgainAfterAMissedChangeOfRoutes(t *testing.T) {
 				var s *fakeNamespace
 				env := startTestEnv(t, nil, func(env *testEnv) {
 					s = env.addRedirected(meshPod("web"))
-					s.generation = 7 // of nftables, so that it does not show the change
+					s.generation = 7 // of nftables, which a change of routes does not affect
 				})
 				advance(10 * time.Minute)
 				row.change(env, s, func() { s.foreign = foreign.Effect{Bypasses: []foreign.Bypass{{Packets: "all"}}} })
@@ -697,9 +699,10 @@ func TestForeignRulesAreEvaluatedAgainAfterAMissedChangeOfRoutes(t *testing.T) {
 	}
 }
 
-// TestRulesWithoutARecordHaveNoKnownCause checks that differences of a pod without a record of ADD
-// are not attributed to a change of the rules: the pod's annotations may have changed.
-func TestRulesWithoutARecordHaveNoKnownCause(t *testing.T) {
+// TestDifferencesWithoutARecordHaveNoKnownCause checks that differences of a pod without a record
+// of ADD are not attributed to a change of the rules, because the pod's annotations may have
+// changed.
+func TestDifferencesWithoutARecordHaveNoKnownCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace

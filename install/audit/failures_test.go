@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestANamespaceThatCannotBeReadIsRetriedRarely checks that the failure is counted, and that
-// retries are rare.
+// TestANamespaceThatCannotBeReadIsRetriedRarely checks that each failure to read the rules of a pod
+// is counted, and that retries are rare.
 func TestANamespaceThatCannotBeReadIsRetriedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -26,7 +26,7 @@ func TestANamespaceThatCannotBeReadIsRetriedRarely(t *testing.T) {
 			s.checkErr = errors.New("operation not permitted")
 		})
 		advance(10 * time.Minute)
-		// A failed audit is repeated after 15 s.
+		// The first retry follows after a second, and each further one after 15 s.
 		if env.states() != "1 unknown" || s.checked > 60 || s.applied > 0 ||
 			env.metric("sluice_audits_total{error}") != float64(s.checked) {
 			t.Errorf("%s, compared %d times, counted %v; want 1 unknown, at most 60 times, all counted as errors",
@@ -40,8 +40,8 @@ func TestANamespaceThatCannotBeReadIsRetriedRarely(t *testing.T) {
 	})
 }
 
-// TestASingleFailureIsRetriedSoon checks that a pod that lost its rules is redirected about a second
-// after an audit that could not read them once.
+// TestASingleFailureIsRetriedSoon checks that a pod that lost its rules is redirected about a
+// second after an audit that could not read its namespace, if the previous audit could.
 func TestASingleFailureIsRetriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -61,11 +61,11 @@ func TestASingleFailureIsRetriedSoon(t *testing.T) {
 	})
 }
 
-// TestAPodWithAnUnreadablePartIsUnknown checks that a pod is unknown, and neither repaired nor
-// reported, while a part of its state that is necessary for the decision cannot be read.
-func TestAPodWithAnUnreadablePartIsUnknown(t *testing.T) {
+// TestAPodWithUnreadableStateIsUnknown checks that a pod counts as unknown, and is neither repaired
+// nor reported, while state that the decision requires cannot be read.
+func TestAPodWithUnreadableStateIsUnknown(t *testing.T) {
 	failed := errors.New("operation not permitted")
-	hasNoRulesFails := func(s *fakeNamespace) { s.searchErr = failed }
+	hasNoRulesFails := func(s *fakeNamespace) { s.hasNoRulesErr = failed }
 	istioFails := func(s *fakeNamespace) { s.istioErr = failed }
 	addressesFails := func(s *fakeNamespace) { s.addressesErr = failed }
 	started := func(env *testEnv) *fakeNamespace { // without the plugin
@@ -106,9 +106,9 @@ func TestAPodWithAnUnreadablePartIsUnknown(t *testing.T) {
 				})
 				advance(10 * time.Minute)
 				if reported := env.takeEvents(); env.states() != "1 unknown" || s.applied > 0 || reported != "" {
-					t.Errorf("%s, applied %d times, events %q; want 1 unknown, never, none", env.states(), s.applied, reported)
+					t.Errorf("%s, applied %d times, events %q; want 1 unknown, never, no event", env.states(), s.applied, reported)
 				}
-				env.set(func() { s.searchErr, s.istioErr, s.addressesErr = nil, nil, nil })
+				env.set(func() { s.hasNoRulesErr, s.istioErr, s.addressesErr = nil, nil, nil })
 				advance(time.Minute)
 				if env.states() != "1 redirected" {
 					t.Errorf("after the error: %s, want 1 redirected", env.states())
@@ -185,8 +185,8 @@ func TestMissingAddressIsReportedAfterAWhile(t *testing.T) {
 	})
 }
 
-// TestPodsWithUnreadableRecordsAreUnknown checks that pods whose desired state is unknown are
-// counted as such, instead of as pods outside of the mesh.
+// TestPodsWithUnreadableRecordsAreUnknown checks that a redirected pod counts as unknown if its
+// record cannot be read, instead of as outside the mesh.
 func TestPodsWithUnreadableRecordsAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

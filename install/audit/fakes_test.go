@@ -122,8 +122,8 @@ func (s *fakeNamespace) Addresses() ([]netip.Addr, error) {
 func (s *fakeNamespace) HasNoRules() (bool, error) {
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
-	s.searched++
-	return len(s.rules.Tables) == 0, s.searchErr
+	s.hasNoRulesCalls++
+	return len(s.rules.Tables) == 0, s.hasNoRulesErr
 }
 
 func (s *fakeNamespace) Foreign(_ rules.Ruleset, equal bool, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot {

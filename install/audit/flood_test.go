@@ -23,14 +23,14 @@ func TestAuditsOfAPodThatKeepsChangingAreLimited(t *testing.T) {
 			env.put(web, running)
 			advance(10 * time.Millisecond)
 		}
-		// After ten audits without delay, changes cause one every two seconds.
+		// Changes cause ten audits without delay, and then at most one every two seconds.
 		if s.checked > 30 {
 			t.Errorf("compared %d times in 30 s, want at most 30", s.checked)
 		}
 		web.Metadata.Annotations = nil
 		env.put(web, running)
 		advance(3 * time.Second)
-		if env.states() != "1 redirected" { // according to its record
+		if env.states() != "1 redirected" { // the record of ADD still requires it
 			t.Errorf("states: %s, want 1 redirected", env.states())
 		}
 		env.set(func() { s.rules = rules.Ruleset{} })
@@ -70,9 +70,9 @@ func TestAPodThatSlowsAuditsIsAuditedLessOften(t *testing.T) {
 	})
 }
 
-// TestAnAuditThatWaitsIsNotExpensive checks that the processor time that other work of the process
-// uses while an audit waits for the API server does not delay the next audits of the pod.
-func TestAnAuditThatWaitsIsNotExpensive(t *testing.T) {
+// TestWaitingForTheAPIServerIsNotExpensive checks that the processor time that other work of the
+// process uses while an audit waits for the API server does not delay the next audits of the pod.
+func TestWaitingForTheAPIServerIsNotExpensive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -82,7 +82,8 @@ func TestAnAuditThatWaitsIsNotExpensive(t *testing.T) {
 			env.put(web, running)
 		})
 		advance(time.Minute)
-		env.put(web, broken(time.Now())) // the pod fails although it was repaired, and is deleted
+		// The pod fails although it was repaired. The agent deletes it.
+		env.put(web, broken(time.Now()))
 		advance(4 * time.Second)
 		if env.takeRequests() == "" {
 			t.Fatal("the pod was not deleted")
@@ -114,7 +115,7 @@ func TestSearchesForAPodThatKeepsChangingAreLimited(t *testing.T) {
 }
 
 // TestChangesWithoutAuditsLeaveNoEntries checks that the auditor has no entries for changed pods if
-// no feature needs audits.
+// audits and repairs are disabled.
 func TestChangesWithoutAuditsLeaveNoEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT": "false", "REPAIR_ENABLED": "false"})
@@ -130,34 +131,34 @@ func TestChangesWithoutAuditsLeaveNoEntries(t *testing.T) {
 }
 
 // TestAttemptsAreForgottenWithThePod checks that the counts of attempts that limit searches and
-// repairs are removed with a deleted pod, even if the pod is deleted during an audit.
+// repairs are removed when the pod is deleted, even if it is deleted during an audit.
 func TestAttemptsAreForgottenWithThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost, refusing, leaving := meshPod("lost"), meshPod("refusing"), meshPod("leaving")
+		lost, unrepairable, deleted := meshPod("lost"), meshPod("unrepairable"), meshPod("deleted")
 		env := startTestEnv(t, nil)
 		env.put(lost, running)
-		namespaces := []*fakeNamespace{env.addRedirected(refusing), env.addRedirected(leaving)}
+		namespaces := []*fakeNamespace{env.addRedirected(unrepairable), env.addRedirected(deleted)}
 		settle()
 		for _, s := range namespaces {
 			env.set(func() { s.repairErr = errors.New("no memory") })
 		}
 		env.set(func() {
 			namespaces[1].duringRepair = func() {
-				env.delete(leaving)
+				env.delete(deleted)
 				time.Sleep(time.Millisecond)
 			}
 		})
 		env.flush(namespaces[0])
 		env.flush(namespaces[1])
 		advance(time.Minute)
-		for p, kept := range map[*decide.Pod]bool{lost: true, refusing: true, leaving: false} {
+		for p, kept := range map[*decide.Pod]bool{lost: true, unrepairable: true, deleted: false} {
 			if n := env.AttemptCount(p.Metadata.UID); (n > 0) != kept {
-				t.Errorf("%s: the rate limiters have %d attempts; want some: %t", p.Metadata.Name, n, kept)
+				t.Errorf("%s: the rate limiters have %d attempts; want any: %t", p.Metadata.Name, n, kept)
 			}
 			env.delete(p)
 		}
 		synctest.Wait()
-		for _, p := range []*decide.Pod{lost, refusing} {
+		for _, p := range []*decide.Pod{lost, unrepairable} {
 			if n := env.AttemptCount(p.Metadata.UID); n > 0 {
 				t.Errorf("%s is deleted: the rate limiters have %d attempts, want none", p.Metadata.Name, n)
 			}

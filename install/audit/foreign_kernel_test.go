@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestLegacyNotrackIsFound covers a pod that prevents connection tracking with tables whose changes
-// the kernel does not report. The pod does not count as redirected, an event names the rule, and
-// nothing is changed.
+// TestLegacyNotrackIsFound covers a pod that prevents connection tracking by rules of
+// iptables-legacy, whose changes the kernel does not report. The pod does not count as redirected,
+// an event names the rule, and nothing is changed.
 func TestLegacyNotrackIsFound(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backend), func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 			if captured(t, network) {
 				t.Fatal("the connection was captured despite NOTRACK")
 			}
-			rulestest.Eventually(t, "the rule is found", func() bool { return r.states() == "1 drifted" })
+			rulestest.Eventually(t, "the pod counts as drifted", func() bool { return r.states() == "1 drifted" })
 			rulestest.Eventually(t, "the rule is reported", func() bool {
 				r.mu.Lock()
 				defer r.mu.Unlock()
@@ -42,7 +42,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 				t.Errorf("%v pods with a bypass, want 1", n)
 			}
 			if !hasRules(t, b, network.Pod, rs) {
-				t.Error("the pod's own rules have changed")
+				t.Error("Sluice's rules have changed")
 			}
 			istiotest.Run(t, network.Pod, "*raw\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
 			rulestest.Eventually(t, "the pod counts as redirected", func() bool { return r.states() == "1 redirected" })
@@ -53,8 +53,9 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 	}
 }
 
-// TestRulesWithSluicesNamesAreFound covers a pod in sync that prevents connection tracking with
-// rules that have the names of Sluice's chains in iptables-legacy.
+// TestRulesWithSluicesNamesAreFound covers a pod that has the desired Sluice rules, and also
+// foreign rules that prevent connection tracking. The names of their chains start like those of
+// Sluice's chains in iptables-legacy.
 func TestRulesWithSluicesNamesAreFound(t *testing.T) {
 	for name, command := range map[string][]string{
 		"iptables-legacy": {
@@ -62,7 +63,7 @@ func TestRulesWithSluicesNamesAreFound(t *testing.T) {
 				"-A PREROUTING -j SLUICE_X\nCOMMIT\n",
 			"iptables-legacy-restore", "--noflush",
 		},
-		"nft": {`table ip own {
+		"nft": {`table ip foreign {
 			comment "iptables-legacy"
 			chain SLUICE_OUT { type filter hook output priority raw; meta l4proto tcp notrack; }
 			chain SLUICE_IN { type filter hook prerouting priority raw; meta l4proto tcp notrack; }
@@ -75,7 +76,7 @@ func TestRulesWithSluicesNamesAreFound(t *testing.T) {
 			if captured(t, network) {
 				t.Fatal("the connection was captured although it is not tracked")
 			}
-			rulestest.Eventually(t, "the rule is found", func() bool { return r.states() == "1 drifted" })
+			rulestest.Eventually(t, "the pod counts as drifted", func() bool { return r.states() == "1 drifted" })
 			rulestest.Eventually(t, "the rule is reported", func() bool {
 				return strings.Contains(r.takeEvents(), "RedirectBypassed")
 			})
@@ -83,13 +84,13 @@ func TestRulesWithSluicesNamesAreFound(t *testing.T) {
 	}
 }
 
-// TestUnknownForeignRulesAreReported covers a rule that the model does not support: the pod counts
-// as unknown.
-func TestUnknownForeignRulesAreReported(t *testing.T) {
+// TestUnsupportedForeignRulesAreReported covers a rule that the model does not support: the pod
+// counts as unknown.
+func TestUnsupportedForeignRulesAreReported(t *testing.T) {
 	network := newNetwork(t)
 	r, _, _ := startAuditor(t, network, compat.BackendNFT)
 	istiotest.Run(t, network.Pod,
-		"table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
+		"table ip foreign { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
 		"nft", "-f", "-")
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
 	rulestest.Eventually(t, "the rule is reported", func() bool { return strings.Contains(r.takeEvents(), "RedirectUnknown") })
@@ -98,8 +99,9 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 	}
 }
 
-// TestRouteWithThePassthroughSourceIsReported covers a route by which connections of the proxy to
-// its own pod reach the application without the inbound proxy. The kernel sends no event for it.
+// TestRouteWithThePassthroughSourceIsReported covers a route that gives the proxy's connections to
+// the address of its pod the passthrough source address, so that they reach the application without
+// the inbound proxy. The kernel sends no event about the route.
 func TestRouteWithThePassthroughSourceIsReported(t *testing.T) {
 	network := newNetwork(t)
 	r, _, _ := startAuditor(t, network, compat.BackendNFT)
@@ -109,7 +111,8 @@ func TestRouteWithThePassthroughSourceIsReported(t *testing.T) {
 	rulestest.Eventually(t, "the route is reported", func() bool { return strings.Contains(r.takeEvents(), "RedirectUnknown") })
 }
 
-// TestFirewallOfAPodIsNotDrift covers rules that do not affect captured traffic, or drop it.
+// TestFirewallOfAPodIsNotDrift covers rules that only accept or drop packets. Neither lets traffic
+// bypass the proxy.
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	network := newNetwork(t)
 	r, _, _ := startAuditor(t, network, compat.BackendNFT)

@@ -28,16 +28,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// kernelTestEnv is a testEnv with namespaces of the kernel.
+// kernelTestEnv is a testEnv with network namespaces of the kernel.
 type kernelTestEnv struct {
 	*testEnv
 	sandboxes map[string]sandbox.Sandbox // by UID
 }
 
-func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
+func newKernelTestEnv(t testing.TB, environ map[string]string) *kernelTestEnv {
 	t.Helper()
 	netnstest.RequireRoot(t)
-	r := &kernelTestEnv{newTestEnv(t, env), map[string]sandbox.Sandbox{}}
+	r := &kernelTestEnv{newTestEnv(t, environ), map[string]sandbox.Sandbox{}}
 	r.options.Open, r.options.ProcessorTime = audit.Open, audit.ProcessorTime
 	r.options.FindSandboxes = func(
 		_ context.Context, pods []sandbox.Pod,
@@ -54,8 +54,9 @@ func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 	return r
 }
 
-// add adds a running pod in a namespace to the node. ADD has redirected the pod with the backend,
-// or was not called if the backend is empty.
+// add adds a running pod, whose network namespace is ns, to the node. ADD has redirected the pod
+// with the backend, or was not called if the backend is empty. It returns the pod's desired rules,
+// and the backend, which is nil if ADD was not called.
 func (r *kernelTestEnv) add(
 	name string, ns *netns.NS, backend compat.BackendName, change ...func(*rules.Redirect),
 ) (rules.Ruleset, compat.Backend) {
@@ -92,9 +93,9 @@ func (r *kernelTestEnv) add(
 	return rs, b
 }
 
-// TestAMovedInterfaceIsFound covers a pod that moves its interface to another network namespace,
-// which has no rules.
-func TestAMovedInterfaceIsFound(t *testing.T) {
+// TestAPodThatMovesItsInterfaceIsUnknown covers a pod that moves its interface to another network
+// namespace, which has no rules.
+func TestAPodThatMovesItsInterfaceIsUnknown(t *testing.T) {
 	network := newNetwork(t)
 	r, _, _ := startAuditor(t, network, compat.BackendNFT)
 	other := netnstest.New(t)
@@ -120,7 +121,7 @@ func TestATerminatingPodThatRenamesItsInterfaceIsReported(t *testing.T) {
 	r.put(meshPod("web"), terminating)
 	istiotest.Run(t, network.Pod, "", "ip", "link", "set", "lo", "name", "loop")
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
-	rulestest.Eventually(t, "an event reports it", func() bool { return r.takeEvents() == "RedirectUnknown" })
+	rulestest.Eventually(t, "an event reports the pod", func() bool { return r.takeEvents() == "RedirectUnknown" })
 }
 
 // hasRules reports whether a namespace has exactly the ruleset.
@@ -159,8 +160,8 @@ func captured(t testing.TB, network *testbed.Network) bool {
 	return answer.By == testbed.Outbound
 }
 
-// TestRunningPodIsRepaired checks that flushed rules of a running pod are restored, with both
-// backends, and that connections are captured again.
+// TestRunningPodIsRepaired checks for each backend that the removed rules of a running pod are
+// restored, and that connections are captured again.
 func TestRunningPodIsRepaired(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backend), func(t *testing.T) {
@@ -195,8 +196,8 @@ func TestRunningPodIsRepaired(t *testing.T) {
 	}
 }
 
-// TestUnprotectedPodIsRedirectedInTheKernel checks that a pod without rules is redirected according
-// to the addresses of its namespace, and stays redirected.
+// TestUnprotectedPodIsRedirectedInTheKernel checks that a pod without rules is redirected, and that
+// the repair is stored.
 func TestUnprotectedPodIsRedirectedInTheKernel(t *testing.T) {
 	network := newNetwork(t)
 	r := newKernelTestEnv(t, nil)
@@ -282,7 +283,8 @@ func testRepairWithUnreadableTable(t *testing.T, write func(testing.TB, *netns.N
 }
 
 // TestTooLargeLegacyTableMakesThePodUnknown checks that the state of a pod is unknown if a table of
-// iptables-legacy exceeds the limit, whether or not the table may have rules of Sluice.
+// iptables-legacy exceeds the limit: nat, which may contain rules of Sluice, or filter, which does
+// not.
 func TestTooLargeLegacyTableMakesThePodUnknown(t *testing.T) {
 	for _, table := range []string{"nat", "filter"} {
 		r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
@@ -314,7 +316,7 @@ func TestAForeignTableBeforeSluicesTableIsReported(t *testing.T) {
 	rulestest.Eventually(t, "the table is noticed", func() bool { return r.states() == "1 drifted" })
 	rulestest.Eventually(t, "the table is reported", func() bool { return strings.Contains(r.takeEvents(), "RedirectBypassed") })
 	if !hasRules(t, b, ns, rs) {
-		t.Error("the pod's own rules have changed")
+		t.Error("Sluice's rules have changed")
 	}
 	write(`delete table ip evil`)
 	rulestest.Eventually(t, "the pod counts as redirected", func() bool { return r.states() == "1 redirected" })
@@ -358,7 +360,7 @@ func BenchmarkAudit(b *testing.B) {
 	}
 }
 
-// deleteLoopbackAddress removes the address ::6, and with it its route, from lo.
+// deleteLoopbackAddress removes the address ::6 from lo. The kernel then removes its route.
 func deleteLoopbackAddress(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	err := ns.Do(func() error {

@@ -19,8 +19,8 @@ import (
 // sandbox still exists, because the deletion was forced or the API server lost the object.
 
 // TestAForceDeletedPodIsRepaired checks that a force-deleted pod is audited until its sandbox ends,
-// by the running agent and by the next agent, and that neither memory nor the store contains the
-// pod afterwards.
+// by the running agent and by the next agent, and that the auditor then has no entry, no attempts
+// and no stored repair of the pod.
 func TestAForceDeletedPodIsRepaired(t *testing.T) {
 	for name, repaired := range map[string]bool{
 		"a pod that ADD has redirected":       false,
@@ -80,13 +80,14 @@ func TestAForceDeletedPodIsRepaired(t *testing.T) {
 	}
 }
 
-// TestBothPodsOfANameAreAudited covers a StatefulSet: a pod replaces a force-deleted pod
+// TestBothPodsWithTheSameNameAreAudited covers a StatefulSet: a pod replaces a force-deleted pod
 // whose sandbox still exists. Both are audited.
-func TestBothPodsOfANameAreAudited(t *testing.T) {
+func TestBothPodsWithTheSameNameAreAudited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, replacement := meshPod("web"), meshPod("web")
 		replacement.Metadata.UID = "uid-new"
-		// The annotation of a static pod does not hide the old pod.
+		// Users can set this annotation, by which the kubelet marks a static pod. It must not make
+		// the auditor take the old pod for this one.
 		replacement.Metadata.Annotations["kubernetes.io/config.hash"] = "uid-web"
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(old) })
@@ -105,7 +106,7 @@ func TestBothPodsOfANameAreAudited(t *testing.T) {
 }
 
 // TestAStaticPodIsCountedOnceWithoutItsMirrorPod checks that a static pod is audited, and counted
-// once, while the kubelet creates its mirror pod again.
+// once, while the kubelet recreates its mirror pod.
 func TestAStaticPodIsCountedOnceWithoutItsMirrorPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		static := meshPod("web")
@@ -145,8 +146,8 @@ func TestAStaticPodIsCountedOnceWithoutItsMirrorPod(t *testing.T) {
 }
 
 // TestAForgedMirrorPodDoesNotHideAForceDeletedPod covers a pod whose annotation claims that it is
-// the mirror pod of a force-deleted pod with its name. The kubelet deletes the forged pod without
-// starting it. The sandbox of the force-deleted pod stays audited.
+// the mirror pod of a force-deleted pod with the same name. The kubelet deletes the forged pod
+// without starting it. The sandbox of the force-deleted pod stays audited.
 func TestAForgedMirrorPodDoesNotHideAForceDeletedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -171,10 +172,10 @@ func TestAForgedMirrorPodDoesNotHideAForceDeletedPod(t *testing.T) {
 	})
 }
 
-// TestRecordsAloneAreNotCounted checks that records alone are not counted: the sandbox has ended
-// without DEL, or ADD did not redirect the pod. A sandbox that exists and cannot be entered is
-// counted as unknown.
-func TestRecordsAloneAreNotCounted(t *testing.T) {
+// TestPodsKnownOnlyFromRecords checks that a pod that only a record of ADD names is not counted if
+// its sandbox has ended without DEL, or if ADD did not redirect it, and counts as unknown if its
+// sandbox cannot be entered.
+func TestPodsKnownOnlyFromRecords(t *testing.T) {
 	for name, row := range map[string]struct {
 		prepare func(*testEnv, *decide.Pod)
 		states  string
@@ -283,7 +284,7 @@ func TestRulesOfAForceDeletedPodAreRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	rulestest.Eventually(t, "the rules are restored", func() bool { return hasRules(t, b, ns, rs) })
-	rulestest.Eventually(t, "an event reports it", func() bool { return r.takeEvents() == "RedirectRepaired" })
+	rulestest.Eventually(t, "an event reports the repair", func() bool { return r.takeEvents() == "RedirectRepaired" })
 	if got := r.states(); got != "1 redirected" {
 		t.Errorf("after the repair: %s, want 1 redirected", got)
 	}

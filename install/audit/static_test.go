@@ -12,8 +12,8 @@ import (
 )
 
 // The tests in this file cover static pods without a record: the plugin was not called for them, or
-// the record was lost. The agent knows the mirror pod from the API server. It finds the sandbox by
-// the UID in the kubelet, in the runtime's cache or by processes.
+// the record was lost. The API server has only the mirror pod, whose UID differs. The agent finds
+// the sandbox by the static pod's UID, in the runtime's cache or among the processes.
 
 // addStatic adds a static pod without a record, and returns its mirror pod.
 func (env *testEnv) addStatic(name string) (s *fakeNamespace, mirror *decide.Pod) {
@@ -65,7 +65,7 @@ func TestAStaticPodWithoutARecordStaysRepaired(t *testing.T) {
 // if repairs are disabled. Its mirror pod is not deleted, because this would not create the static
 // pod again, but the mirror pod may be labeled.
 func TestMirrorPodOfABrokenStaticPodIsNotDeleted(t *testing.T) {
-	for _, row := range []struct{ name, env, requests string }{
+	for _, row := range []struct{ name, settings, requests string }{
 		{"no action is allowed", "REPAIR_REPAIR_PODS=false", ""},
 		{"deletion is allowed", "REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true", ""},
 		{
@@ -77,7 +77,7 @@ func TestMirrorPodOfABrokenStaticPodIsNotDeleted(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var s *fakeNamespace
-				env := startTestEnv(t, environment(row.env), func(env *testEnv) {
+				env := startTestEnv(t, environment(row.settings), func(env *testEnv) {
 					var mirror *decide.Pod
 					s, mirror = env.addStatic("web")
 					env.put(mirror, broken(time.Now()))
@@ -89,7 +89,7 @@ func TestMirrorPodOfABrokenStaticPodIsNotDeleted(t *testing.T) {
 				}
 				if len(env.events) == 0 || env.events[0].Reason != "NotRedirected" ||
 					!strings.Contains(env.events[0].Message, "manifest") {
-					t.Errorf("events %+v, want NotRedirected with the remedy", env.events)
+					t.Errorf("events %+v, want NotRedirected with a message about the manifest", env.events)
 				}
 			})
 		})
@@ -97,8 +97,8 @@ func TestMirrorPodOfABrokenStaticPodIsNotDeleted(t *testing.T) {
 }
 
 // TestAForgedMirrorPodWithoutARecordIsUnknown covers a pod whose annotation claims that it is the
-// mirror pod of another pod's static pod. The kubelet does not start it, and its status does not
-// contain the address of the static pod.
+// mirror pod of a static pod with a different name. The kubelet does not start the forged pod,
+// whose status therefore does not contain the address of the static pod.
 func TestAForgedMirrorPodWithoutARecordIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, address := range []string{"", "10.0.0.8"} {
@@ -106,9 +106,9 @@ func TestAForgedMirrorPodWithoutARecordIsUnknown(t *testing.T) {
 			env := startTestEnv(t, nil, func(env *testEnv) {
 				env.source = sandbox.Proc
 				var mirror *decide.Pod
-				s, mirror = env.addStatic("victim")
+				s, mirror = env.addStatic("static")
 				env.set(func() { clear(env.items) })
-				mirror.Metadata.Name, mirror.Status.PodIP = "thief", address
+				mirror.Metadata.Name, mirror.Status.PodIP = "forged", address
 				env.put(mirror, running)
 			})
 			advance(time.Minute)

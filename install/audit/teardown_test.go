@@ -51,9 +51,9 @@ func recordLog(env *testEnv) *observer.ObservedLogs {
 	return lines
 }
 
-// TestASandboxThatCannotBeOpenedCountsAsExisting checks that a sandbox that cannot be opened
-// for lack of file descriptors is not taken for a removed one: its pod keeps the settings of ADD,
-// although DEL has removed their record.
+// TestASandboxThatCannotBeOpenedCountsAsExisting checks that a sandbox that cannot be opened for
+// lack of file descriptors counts as existing: the pod keeps the rules of ADD, although the record
+// of ADD was removed and the annotations have changed.
 func TestASandboxThatCannotBeOpenedCountsAsExisting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -83,7 +83,7 @@ func TestASandboxThatCannotBeOpenedCountsAsExisting(t *testing.T) {
 func TestNothingIsReportedAboutAPodThatEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		status podcache.PodStatus
-		change func(*decide.Pod) // since ADD
+		change func(*decide.Pod) // changes the pod after ADD
 	}{
 		"the pod ends by itself": {status: running},
 		"the pod ends by itself, with changed annotations": {running, func(p *decide.Pod) {
@@ -120,7 +120,7 @@ func TestNothingIsReportedAboutAPodThatEnds(t *testing.T) {
 				advance(time.Minute)
 				if reported := env.takeEvents(); reported != "" || s.applied > 0 || lines.Len() > 0 ||
 					env.states() != "" {
-					t.Errorf("reported %q, applied %d times, %s, logged %v; want no event, never, no state", reported, s.applied,
+					t.Errorf("reported %q, applied %d times, %s, logged %v; want no event, never, no state, no line", reported, s.applied,
 						env.states(), lines.All())
 				}
 			})
@@ -147,7 +147,7 @@ func TestAPodThatIsNotRedirectedIsNotRepairedWhileItEnds(t *testing.T) {
 		if reported := env.takeEvents(); reported != "" || applied > 0 {
 			t.Errorf("reported %q, applied %d times; want no event, never", reported, applied)
 		}
-		advance(10 * time.Second) // the sandbox stays: a record was lost
+		advance(10 * time.Second) // the sandbox still exists: DEL has not removed the record
 		if s.applied != 1 {
 			t.Errorf("after 20 s, applied %d times; want once", s.applied)
 		}
@@ -176,8 +176,8 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 }
 
 // TestUndecidedRulesAreNotReportedDuringTheRemoval checks that foreign rules whose effect cannot be
-// decided are not reported while the runtime removes the sandbox, and are reported if only the
-// record is missing.
+// decided are not reported while the runtime removes the sandbox, and are reported if the record is
+// missing but the sandbox stays.
 func TestUndecidedRulesAreNotReportedDuringTheRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, deleted, lost := meshPod("ended"), meshPod("deleted"), meshPod("lost")
@@ -235,9 +235,9 @@ func TestRemovalOfTheLoopbackInterfaceIsNotReported(t *testing.T) {
 }
 
 // TestATerminatingPodIsReported checks that a pod in its termination grace period is reported like
-// a running pod if it is unknown whether its traffic bypasses the proxy. The reason is foreign
-// rules, or a network namespace without an address. A repaired pod has no record whose removal
-// shows that the runtime removes the sandbox: such a pod is reported only if the sandbox stays.
+// a running pod if it is unknown whether its traffic bypasses the proxy. The removal of the record
+// of ADD shows that the runtime removes the sandbox. A pod that the agent has redirected has no
+// such record: it is reported only if the sandbox stays.
 func TestATerminatingPodIsReported(t *testing.T) {
 	undecided := func(s *fakeNamespace) { s.foreign = foreign.Effect{Unknown: []string{"an interface"}} }
 	withoutAddress := func(s *fakeNamespace) { s.addresses = nil }
@@ -253,7 +253,7 @@ func TestATerminatingPodIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		add    func(*testEnv, *decide.Pod) *fakeNamespace
 		change func(*fakeNamespace)
-		within time.Duration // the time in which the pod is reported
+		within time.Duration // the pod is reported within this time
 	}{
 		"a pod whose rules cannot be decided":          {redirected, undecided, 0},
 		"a pod without an address":                     {redirected, withoutAddress, 31 * time.Second},
@@ -306,9 +306,9 @@ func TestATerminatingPodIsUnknownWhileItsSandboxMayExist(t *testing.T) {
 	})
 }
 
-// TestARecordThatIsRemovedDuringAnAuditIsNotReported checks that nothing is reported about a pod
+// TestRemovalOfTheRecordDuringAnAuditIsNotReported checks that nothing is reported about a pod
 // whose DEL runs while the pod is audited.
-func TestARecordThatIsRemovedDuringAnAuditIsNotReported(t *testing.T) {
+func TestRemovalOfTheRecordDuringAnAuditIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *fakeNamespace
@@ -412,9 +412,10 @@ func TestARepairDoesNotHideTheBypassOfTheNextSandbox(t *testing.T) {
 	})
 }
 
-// TestMissingSandboxIsReportedAfterAWhile checks that a running pod whose sandbox is missing is
-// reported after a while: the pod may have ended, or the runtime may be replacing its sandbox.
-func TestMissingSandboxIsReportedAfterAWhile(t *testing.T) {
+// TestMissingSandboxIsLoggedAfterAWhile checks that it is logged only after a while that the
+// sandbox of a running pod is missing: the pod may have ended, or the runtime may be replacing its
+// sandbox.
+func TestMissingSandboxIsLoggedAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines *observer.ObservedLogs
 		env := startTestEnv(t, nil, func(env *testEnv) {

@@ -33,7 +33,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// testEnv is a node in memory. Except in a [kernelTestEnv], it must be used in a synctest bubble.
+// testEnv simulates a node in memory. Except in a [kernelTestEnv], it must be used in a synctest
+// bubble.
 type testEnv struct {
 	t       testing.TB
 	options audit.Options
@@ -46,15 +47,15 @@ type testEnv struct {
 	objects      map[string][]byte         // JSON of the pods
 	namespaces   map[string]*fakeNamespace // by path
 	netnsPaths   map[string]string         // the paths of the pods' namespaces, by UID
-	version      int
-	searches     int
-	inode        uint64 // of the latest namespace
+	version      int                       // the last resourceVersion
+	searches     int                       // calls of FindSandboxes
+	inode        uint64                    // of the latest namespace
 	source       sandbox.Source
 	findErr      error         // the error of searches for existing sandboxes
 	openErr      error         // the error of Open for existing sandboxes
 	subscribeErr error         // the error of the subscription to events of a namespace
 	created      time.Time     // of all sandboxes
-	used         time.Duration // processor time of all audits
+	used         time.Duration // processor time of audits and requests
 	afterStart   func()        // called by TestLocate after the first audits, if not nil
 	// containerID is the ID of all sandboxes that are found.
 	containerID string
@@ -67,54 +68,54 @@ type testEnv struct {
 	// process meanwhile.
 	requestTime time.Duration
 	events      []cluster.Event
-	counted     map[string]float64
+	counted     map[string]float64 // the metrics, by series
 }
 
 // fakeNamespace is a network namespace.
 type fakeNamespace struct {
-	env          *testEnv
-	id           netns.ID
-	name         string // of the pod
-	addresses    []netip.Addr
-	rules        rules.Ruleset
-	foreignRoute string             // a route that cannot be removed
-	istio        []string           // the rules of Istio's programs
-	addressesErr error              // the error of Addresses
-	searchErr    error              // the error of HasNoRules
-	istioErr     error              // the error of Istio
-	endErr       error              // the error of EndConnections
-	foreign      foreign.Effect     // the effect of foreign rules
-	repairErr    error              // the error of Repair
-	failedRepair compat.Result      // the result of Repair with repairErr
-	repairedBy   compat.BackendName // of the last Repair
-	duringRepair func()             // called at the start of Repair, if not nil
-	afterRepair  func()             // called after Repair has changed the rules, if not nil
+	env           *testEnv
+	id            netns.ID
+	name          string // of the pod
+	addresses     []netip.Addr
+	rules         rules.Ruleset
+	foreignRoute  string             // a route that cannot be removed
+	istio         []string           // the rules of Istio's programs
+	addressesErr  error              // the error of Addresses
+	hasNoRulesErr error              // the error of HasNoRules
+	istioErr      error              // the error of Istio
+	endErr        error              // the error of EndConnections
+	foreign       foreign.Effect     // the effect of foreign rules
+	repairErr     error              // the error of Repair
+	failedRepair  compat.Result      // the result of Repair with repairErr
+	repairedBy    compat.BackendName // of the last Repair
+	duringRepair  func()             // called at the start of Repair, if not nil
+	afterRepair   func()             // called after Repair has changed the rules, if not nil
 	// duringForeign is called during Foreign, if not nil.
-	duringForeign  func()
-	checkTime      time.Duration      // duration and processor time of Check
-	applied        int                // calls of Repair
-	repairedWith   compat.Comparison  // the argument of the last Repair
-	searched       int                // calls of HasNoRules
-	checked        int                // calls of Check
-	checkedSince   int                // calls of Check with a generation
-	checkErr       error              // the error of Check
-	inspected      int                // calls of Foreign that inspected the rules
-	inspectedEqual bool               // the argument equal of the last of these calls
-	budgets        []diff.Budget      // of these calls
-	generation     uint32             // generation of nftables that Check returns
-	bypassing      established.Report // the result of EndConnections
-	ended          int                // calls of EndConnections
-	open           int                // calls of Open minus calls of Close
+	duringForeign   func()
+	checkTime       time.Duration      // duration and processor time of Check
+	applied         int                // calls of Repair
+	repairedWith    compat.Comparison  // the argument of the last Repair
+	hasNoRulesCalls int                // calls of HasNoRules
+	checked         int                // calls of Check
+	checkedSince    int                // calls of Check with a generation
+	checkErr        error              // the error of Check
+	inspected       int                // calls of Foreign that inspected the rules
+	inspectedEqual  bool               // the argument equal of the last of these calls
+	budgets         []diff.Budget      // of these calls
+	generation      uint32             // generation of nftables that Check returns
+	bypassing       established.Report // the result of EndConnections
+	ended           int                // calls of EndConnections
+	open            int                // calls of Open minus calls of Close
 }
 
-// completeChain notes that the chain became complete at a time, by a repair, and stayed complete
-// for the next ten minutes.
+// completeChain notes that a repair completed the chain at the given time, and that the chain was
+// still complete ten minutes later.
 func (env *testEnv) completeChain(at time.Time) {
 	env.options.Bypass.NoteChain(bypass.ChainCheck{At: at, Complete: true, Repaired: true})
 	env.options.Bypass.NoteChain(bypass.ChainCheck{At: at.Add(10 * time.Minute), Complete: true})
 }
 
-// startTestEnv starts an auditor in an environment that the functions have prepared.
+// startTestEnv starts an auditor in an environment that the prepare functions have changed.
 func startTestEnv(t *testing.T, environ map[string]string, prepare ...func(*testEnv)) *testEnv {
 	t.Helper()
 	env := newTestEnv(t, environ)
@@ -181,7 +182,7 @@ func (env *testEnv) start() {
 	env.t.Cleanup(env.stop)
 }
 
-// restart stops the auditor, and starts another one on the same node.
+// restart stops the auditor, and starts a new one on the same node.
 func (env *testEnv) restart() {
 	env.stop()
 	env.start()

@@ -26,7 +26,7 @@ import (
 )
 
 // TestUnprotectedPodIsRepairedInPlace checks that a pod that started before the installation of the
-// plugin is redirected when it is found, without waiting for its failure.
+// plugin is redirected as soon as it is found, before it fails.
 func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -191,7 +191,7 @@ func TestPodsThatNeedNoRedirectionAreNotAudited(t *testing.T) {
 }
 
 // TestAPodOfIstioCNIIsNotChanged checks that a pod that istio-cni has redirected is not changed.
-// All its rules are evaluated, because it may have objects with the names of Sluice's.
+// All its rules are inspected, even those with the names of Sluice's rules.
 func TestAPodOfIstioCNIIsNotChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -204,7 +204,7 @@ func TestAPodOfIstioCNIIsNotChanged(t *testing.T) {
 		advance(10 * time.Minute)
 		reported, requests := env.takeEvents(), env.takeRequests()
 		if s.applied > 0 || env.states() != "1 redirected" || reported+requests != "" {
-			t.Errorf("applied %d times, %s, events %q, requests %q; want never, 1 redirected, none",
+			t.Errorf("applied %d times, %s, events %q, requests %q; want never, 1 redirected, no event, no request",
 				s.applied, env.states(), reported, requests)
 		}
 		if s.inspected == 0 || s.inspectedEqual {
@@ -265,7 +265,7 @@ func TestActionsHaveThePrecedenceOfIstioCNI(t *testing.T) {
 		},
 		{"repair without audit", environment("SLUICE_AUDIT=false"), inPlace, inPlace},
 		{
-			"only another pod is selected",
+			"the label selector does not match the pod",
 			environment("REPAIR_LABEL_SELECTORS=tier=web REPAIR_DELETE_PODS=true"), nothing, nothing,
 		},
 	} {
@@ -299,6 +299,7 @@ func TestActionsHaveThePrecedenceOfIstioCNI(t *testing.T) {
 	}
 }
 
+// environment parses pairs NAME=VALUE that are separated by spaces.
 func environment(text string) map[string]string {
 	m := map[string]string{}
 	for _, pair := range strings.Fields(text) {
@@ -311,15 +312,15 @@ func environment(text string) map[string]string {
 // TestNextActionFollowsARepairWithoutEffect checks that the next permitted action follows, once, if
 // a later run of the pod fails despite a repair.
 func TestNextActionFollowsARepairWithoutEffect(t *testing.T) {
-	for name, want := range map[string]string{
+	for settings, want := range map[string]string{
 		"REPAIR_DELETE_PODS=true": "delete shop/web uid-web@3",
 		"REPAIR_LABEL_PODS=true":  "label shop/web uid-web cni.istio.io/uninitialized=true",
 		"":                        "",
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(settings, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
-				env := startTestEnv(t, environment(name), func(env *testEnv) {
+				env := startTestEnv(t, environment(settings), func(env *testEnv) {
 					env.addSandbox(web)
 					env.put(web, broken(time.Now()))
 				})
@@ -343,20 +344,20 @@ func TestNextActionFollowsARepairWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestNextActionFollowsIfARepairIsNotPossible checks that the next permitted action follows if the
-// pod cannot be repaired, or its sandbox is not found.
+// TestNextActionFollowsIfARepairIsNotPossible checks that the next permitted action follows if a
+// repair fails, or the pod's sandbox is not found.
 func TestNextActionFollowsIfARepairIsNotPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost, refused := meshPod("lost"), meshPod("refused")
+		lost, unrepairable := meshPod("lost"), meshPod("unrepairable")
 		env := startTestEnv(t, environment("REPAIR_DELETE_PODS=true"), func(env *testEnv) {
-			env.addSandbox(refused).repairErr = errors.New("no memory")
-			env.put(refused, broken(time.Now()))
+			env.addSandbox(unrepairable).repairErr = errors.New("no memory")
+			env.put(unrepairable, broken(time.Now()))
 			env.put(lost, broken(time.Now()))
 		})
 		advance(time.Second)
 		if got := env.takeRequests(); strings.Contains(got, "delete shop/lost") ||
-			!strings.Contains(got, "delete shop/refused") {
-			t.Errorf("after a second: requests %s, want the deletion of refused only", got)
+			!strings.Contains(got, "delete shop/unrepairable") {
+			t.Errorf("after a second: requests %s, want the deletion of unrepairable only", got)
 		}
 		advance(time.Minute)
 		if got := env.takeRequests(); !strings.Contains(got, "delete shop/lost") {
@@ -411,7 +412,7 @@ func TestFailedActionsAreRetried(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, environment(
 			"REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(env *testEnv) {
-			env.requestErr = errors.New("away")
+			env.requestErr = errors.New("unavailable")
 			env.put(web, broken(time.Now()))
 		})
 		advance(5 * time.Minute)
@@ -435,9 +436,9 @@ func TestFailedActionsAreRetried(t *testing.T) {
 	})
 }
 
-// TestAPodIsNotUnprotectedDuringItsADD covers a runtime that starts a process of the pod before the
-// pod's network and its ADD (cri-dockerd). The pod does not count as unprotected, and the addresses
-// that it has before the end of ADD are not used.
+// TestAPodIsNotUnprotectedDuringItsADD covers a runtime that starts a process of the pod before it
+// configures the pod's network by ADD (cri-dockerd). Until ADD ends, the pod does not count as
+// unprotected, and its addresses are not used.
 func TestAPodIsNotUnprotectedDuringItsADD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -468,9 +469,9 @@ func TestAPodIsNotUnprotectedDuringItsADD(t *testing.T) {
 	})
 }
 
-// TestAPodThatEndsDuringItsRepairLeavesNothing checks that neither memory nor the store contains a
-// pod that is deleted during its repair.
-func TestAPodThatEndsDuringItsRepairLeavesNothing(t *testing.T) {
+// TestAPodDeletedDuringItsRepairLeavesNoState checks that the auditor has no entry and no stored
+// repair of a pod that is deleted during its repair.
+func TestAPodDeletedDuringItsRepairLeavesNoState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -496,9 +497,9 @@ func (s silentCluster) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ s
 	return ctx.Err()
 }
 
-// TestActionsThatHangDelayNoRepair checks that an API server that does not reply does not delay
+// TestHangingRequestsDelayNoRepair checks that an API server that does not reply does not delay
 // repairs.
-func TestActionsThatHangDelayNoRepair(t *testing.T) {
+func TestHangingRequestsDelayNoRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, map[string]string{
@@ -507,7 +508,7 @@ func TestActionsThatHangDelayNoRepair(t *testing.T) {
 			env.options.Cluster = silentCluster{env}
 			s = env.addRedirected(meshPod("web"))
 			for i := range 60 {
-				p := meshPod(fmt.Sprintf("late-%d", i))
+				p := meshPod(fmt.Sprintf("unprotected-%d", i))
 				env.addSandbox(p)
 				env.put(p, broken(time.Now()))
 			}
@@ -520,13 +521,13 @@ func TestActionsThatHangDelayNoRepair(t *testing.T) {
 		}
 		// A request is canceled after three seconds, and followed by a pause.
 		if labels := strings.Count(env.takeRequests(), "label"); labels < 2 || labels > 20 {
-			t.Errorf("%d labels were requested, want 2 to 20", labels)
+			t.Errorf("%d label requests were sent, want 2 to 20", labels)
 		}
 	})
 }
 
-// TestAPodThatADDCouldNotReadIsRepaired checks that a pod that ADD could not read and let start is
-// repaired too, with an event that contains the reason.
+// TestAPodThatADDCouldNotReadIsRepaired checks that a pod that ADD has not redirected, because the
+// plugin could not read the pod, is repaired, with an event that contains the reason.
 func TestAPodThatADDCouldNotReadIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -627,11 +628,11 @@ func TestAddressesThatNeverMatchAreLogged(t *testing.T) {
 		repaired  bool
 	}{
 		{
-			"another address", "10.0.0.1",
+			"a different address", "10.0.0.1",
 			[]netip.Addr{netip.MustParseAddr("10.0.0.2")},
 			"are [10.0.0.2], and its status has [10.0.0.1]", true,
 		},
-		{"no address", "10.0.0.1", nil, "are [], and its status has [10.0.0.1]", false},
+		{"an address only in the status", "10.0.0.1", nil, "are [], and its status has [10.0.0.1]", false},
 		{"no address anywhere", "", nil, "the pod's network namespace has no address", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
