@@ -79,7 +79,8 @@ func (a *Agent) socketReady() bool {
 		a.podCache.Refused() == nil
 }
 
-// socketPart returns the part of readiness that socketReady determines, with the reasons.
+// socketPart returns the part of readiness that reports whether the plugin can read pods through
+// the socket.
 func (a *Agent) socketPart() observe.Part {
 	part := observe.Part{Name: observe.Socket, Ready: a.socketReady()}
 	if !a.server.Listening() {
@@ -126,9 +127,9 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 }
 
 // permissionsPart returns the part of readiness that reports whether the API server accepts the
-// agent's credentials, and permits the plugin to read pods and the agent to watch them. One of
-// these permissions suffices to redirect pods, but the node is not ready without the other, because
-// only a person can grant it.
+// agent's credentials, and permits the plugin to read pods and the agent to watch them. Either
+// permission to read pods suffices to redirect pods, but the node is not ready while one is
+// missing, because only a person can grant it.
 func (a *Agent) permissionsPart() observe.Part {
 	part := observe.Part{Name: observe.Permissions, Reasons: a.missingPermissions()}
 	part.Ready = len(part.Reasons) == 0

@@ -58,7 +58,7 @@ func (a *Agent) prepareAmbient() error {
 		Find:         sandbox.New(sandboxOptions(v)).Find,
 		IsHost:       hostNode.IsHost,
 		RulesChanged: a.auditor.RulesChanged, Found: a.auditor.NoteSandbox,
-		Enrolled: func(err error) {
+		EnrollAttempted: func(err error) {
 			result := metrics.Success
 			if err != nil {
 				result = metrics.Failure

@@ -51,7 +51,7 @@ type nodeEvents struct {
 	wake notify.Channel // the problems may have changed
 	// retryNow ends the pause after a failure.
 	retryNow notify.Channel
-	settle   time.Duration // settleTime, except in tests
+	settle   time.Duration // settleTime; another value only in tests
 
 	mu       sync.Mutex
 	current  []problemEvent

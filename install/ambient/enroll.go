@@ -77,7 +77,7 @@ func (n *Node) Add(
 ) (agent.Enrollment, error) {
 	start := time.Now()
 	e, err := n.add(ctx, ref, ns, addresses)
-	n.Enrolled(err)
+	n.EnrollAttempted(err)
 	if err != nil {
 		n.Log.Warn("a pod in ambient mode does not start", podField(ref), zap.Error(err),
 			zap.Duration("after", time.Since(start)))

@@ -44,9 +44,9 @@ type Options struct {
 	// in it. It is not called for a pod that is being deleted, or that its ADD has enrolled in this
 	// sandbox. It may take seconds.
 	Found func(sandbox.Sandbox)
-	// Enrolled is called with the error of each ADD, and of each attempt to enroll a running pod
-	// that is not enrolled; nil for a success. It must not block.
-	Enrolled func(error)
+	// EnrollAttempted is called with the result of each ADD, and of each attempt to enroll a
+	// running pod that is not enrolled: nil for a success. It must not block.
+	EnrollAttempted func(error)
 	// RuleLock is held while the rules of a pod are read or written.
 	RuleLock *rulelock.Lock
 	Log      *zap.Logger

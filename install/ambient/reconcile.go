@@ -177,7 +177,7 @@ func (n *Node) enrollRunning(
 		desired.object.Metadata.Annotations[annotationName] == annotationEnabled
 	_, err = n.enroll(ctx, p, desired, addresses, false, rulesExpected)
 	if !wasEnrolled {
-		n.Enrolled(err)
+		n.EnrollAttempted(err)
 	}
 	if err == nil {
 		n.Log.Info("a running pod is in ambient mode", podField(p.ref))

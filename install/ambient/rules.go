@@ -132,8 +132,8 @@ func (n *Node) install(
 	return applied, nil
 }
 
-// maxStoredDifferences and maxStoredText bound the differences that are stored until the audit
-// reports them: their number, and the length of each text in bytes.
+// maxStoredDifferences limits the number of differences that are stored until the audit reports
+// them, and maxStoredText the length of each of their texts in bytes.
 const (
 	maxStoredDifferences = 100
 	maxStoredText        = 1 << 10
@@ -169,8 +169,8 @@ func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 }
 
 // uninstallRules removes the rules of a pod if its network namespace is known and not the node's.
-// The caller holds the pod's lock. If ctx is done before an audit of the pod, or other work on
-// rules, has ended, uninstallRules returns an error.
+// The caller holds the pod's lock. uninstallRules returns an error if ctx is done before an audit
+// of the pod, or other work on rules, has ended.
 func (n *Node) uninstallRules(ctx context.Context, p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
@@ -197,9 +197,9 @@ func (n *Node) uninstallRules(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// ignoreLegacyTooLarge returns the error of a removal of rules from all backends. If the tables of
-// iptables-legacy are too large to read, and nf_tables has no rules of Sluice, it logs the error
-// and returns nil. The caller holds RuleLock.
+// ignoreLegacyTooLarge returns err, the error of a removal of rules from all backends. If err only
+// means that the tables of iptables-legacy are too large to read, and nf_tables has no rules of
+// Sluice, it logs err and returns nil. The caller holds RuleLock.
 func (n *Node) ignoreLegacyTooLarge(p *pod, err error) error {
 	if !compat.IsLegacyTooLarge(compat.BackendNFT, err) {
 		return err

@@ -97,7 +97,8 @@ func newTestEnv(t testing.TB) *testEnv {
 		NodeName: "node-1",
 		Decide:   &decide.Settings{Ambient: &settings, ExcludeNamespaces: []string{"kube-system"}},
 		Backend:  backend, Pods: env, Cluster: env, Ztunnel: env.ztunnels, Host: probes{env}, Find: env.find,
-		IsHost: func(id netns.ID) bool { return id == env.host }, Enrolled: func(error) {}, RulesChanged: func(string) {},
+		IsHost:          func(id netns.ID) bool { return id == env.host },
+		EnrollAttempted: func(error) {}, RulesChanged: func(string) {},
 		Found: func(sandbox.Sandbox) {}, RuleLock: new(rulelock.Lock),
 		Log: zap.NewNop(), AddTimeout: 20 * time.Second, Interval: time.Hour,
 	}

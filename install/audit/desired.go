@@ -115,7 +115,7 @@ func (a *Auditor) recordedState(pod *decide.Pod, records []*record.Record) desir
 	d := desiredState{
 		backend: a.Backend, sandboxPod: sandbox.PodOf(pod), addresses: pod.Addresses(),
 	}
-	if len(records) > 0 { // they have the name of the pod
+	if len(records) > 0 { // all have the pod's name, and may have another UID
 		d.sandboxPod = sandbox.Pod{
 			Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: records[0].Pod.UID,
 		}
@@ -170,8 +170,8 @@ func (a *Auditor) updateMode(
 
 // decisiveRecord returns the record of ADD that contains the desired state of the pod, or nil. A
 // pod has one record for each attachment, and all redirected attachments have the same rules. Among
-// the records of one sandbox, a record with a redirection takes precedence; otherwise the newest
-// record does.
+// the records of one sandbox, a record with a redirection takes precedence. Otherwise the newest
+// record takes precedence.
 func decisiveRecord(records []*record.Record) *record.Record {
 	var best *record.Record
 	for _, r := range records {

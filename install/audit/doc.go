@@ -20,19 +20,20 @@
 //
 // # Repair
 //
-// A pod that differs from its desired state is repaired by one transaction of the backend, and the
-// result is checked. A pod whose rules are changed repeatedly is repaired immediately three times,
-// and then at most once per second. Between a change and the next repair, its traffic may bypass
-// the proxy. After ten changes of the pod object in quick succession, further changes cause at most
-// one audit every two seconds. If an audit takes long because of many rules, audits of the pod are
-// limited to 5 % of a core.
+// A pod that differs from its desired state is repaired, with nftables by one transaction, with
+// iptables-legacy by one replacement of each table. Then the result is checked. A pod whose rules
+// are changed repeatedly is repaired immediately three times, and then at most once per second.
+// Between a change and the next repair, its traffic may bypass the proxy. After ten changes of the
+// pod object in quick succession, further changes cause at most one audit every two seconds; after
+// ten events, further events cause at most one audit per second. If an audit takes long because of
+// many rules, audits of the pod are limited to 5 % of a core.
 //
 // A failed repair is repeated with exponential backoff of up to a minute. Differences that a repair
 // cannot remove, such as a foreign rule among Sluice's policy routes, are reported. Their repair is
 // attempted again with the same backoff, which does not delay the repair of other differences.
 //
 // The pods are in a rate-limiting work queue of client-go with two workers. A pod that is no longer
-// audited remains in the queue until a worker takes it and does nothing.
+// audited remains in the queue until a worker takes it, and is not audited again.
 //
 // Connections that were opened before a repair and bypass the proxy are ended (package
 // established), unless the agent is configured to keep them.
@@ -41,7 +42,8 @@
 // the pod's rules capture (package foreign). If they let some traffic bypass the proxy, or if this
 // cannot be decided, the pod does not count as redirected, and an event names the rule. The auditor
 // decides at the first audit of a network namespace, and again when rules have changed. At each
-// audit it reads the tables of iptables-legacy, which has no events, and compares them by a digest.
+// audit it reads the tables of iptables-legacy, which has no events, and compares a digest of them
+// with the last one.
 //
 // A pod whose network namespace has no address does not count as redirected either. A process of
 // the pod may have moved the pod's interface to another namespace, which has no rules.

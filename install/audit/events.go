@@ -23,14 +23,14 @@ const (
 	auditFailed = "AuditFailed"
 )
 
-// eventInterval is the minimum time between two events with a reason on a pod, so that a pod that
-// changes its rules repeatedly does not flood the API server.
+// eventInterval is the minimum time between two events with the same reason on a pod, so that a pod
+// whose rules change repeatedly does not flood the API server.
 const eventInterval = 5 * time.Minute
 
 // lastEvent is the last event of a reason.
 type lastEvent struct {
 	at          time.Time
-	occurrences int // of the reason since then
+	occurrences int // number of occurrences of the reason since this event
 }
 
 // countOccurrence counts an occurrence of a reason. It returns the number of occurrences since the
@@ -87,8 +87,8 @@ const (
 	maxEventAge = time.Hour
 )
 
-// An eventQueue delivers events one after the other in its own goroutine, so that callers do not
-// wait for the API server. Events that could not be delivered yet are moved to the end.
+// An eventQueue delivers events one after the other in one goroutine, so that callers of add do not
+// wait for the API server. An event whose delivery fails is moved to the end.
 type eventQueue struct {
 	send  func(context.Context, cluster.Event) error
 	log   *zap.Logger

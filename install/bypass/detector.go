@@ -48,8 +48,8 @@ type Detector struct {
 	// bypassedAt is current.Created, corrected if the clock was set back since; valid if current is
 	// not nil.
 	bypassedAt time.Time
-	counted    knownSandboxes // of bypasses
-	added      knownSandboxes // of NoteSandboxAdd
+	counted    knownSandboxes // sandboxes that NoteBypass has counted
+	added      knownSandboxes // sandboxes that NoteSandboxAdd has recorded
 	// lastAdd is the last argument of NoteAdd, and correctedAdd is the same time by the present
 	// clock, or zero if this is unknown.
 	lastAdd, correctedAdd time.Time
@@ -115,8 +115,8 @@ func New(o Options) (*Detector, error) {
 type ChainCheck struct {
 	// At is the time when the check began.
 	At time.Time
-	// Done is the time when the check and the repair ended; At if it is zero. A period in which the
-	// chain is complete begins at this time.
+	// Done is the time when the check and the repair ended; the zero time means At. A period in
+	// which the chain is complete begins at this time.
 	Done time.Time
 	// Complete is set if the chain was complete, or is complete after the repair.
 	Complete bool
@@ -196,8 +196,8 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 		pods = d.current.Pods + 1
 	}
 	if d.current == nil || !created.Before(d.bypassedAt) {
-		last, _ := d.history.periodAt(created)
-		d.current = &Bypass{Pod: pod, UID: uid, Created: created, Since: last.from}
+		period, _ := d.history.periodAt(created)
+		d.current = &Bypass{Pod: pod, UID: uid, Created: created, Since: period.from}
 		d.bypassedAt = created
 	}
 	d.current.Pods = pods

@@ -27,19 +27,20 @@ type Options struct {
 	// Network is "unix" for a stream socket or "unixpacket" for a socket that keeps the boundaries
 	// of messages.
 	Network string
-	// Path is the path of the socket. Neither this path nor the path of a temporary name of 13
-	// bytes in the same directory may exceed 107 bytes. The directory is created if it does not
-	// exist, gets the mode 0700, and must belong to the user of the process.
+	// Path is the path of the socket. Path may have at most 107 bytes, and the path of its
+	// directory at most 93, because the socket first gets a temporary name of 13 bytes. The
+	// directory is created if it does not exist, gets the mode 0700, and must belong to the user of
+	// the process.
 	Path string
 	// MaxConnections is the maximum number of connections that are served at a time. Others wait in
 	// the queue of the socket.
 	MaxConnections int
-	// Serve is called concurrently with each connection from root. The connection is closed when
-	// Serve returns.
+	// Serve is called for each connection from root, in a goroutine for each. The connection is
+	// closed when Serve returns.
 	Serve func(conn *net.UnixConn, peer unix.Ucred) error
 	// Failed is called with errors for the log: a socket that cannot be created or was removed, a
-	// connection that cannot be accepted, a client that is not root, or an error of Serve. It is
-	// called concurrently, and must not block.
+	// connection that cannot be accepted, a client that is not root, or an error of Serve. It may
+	// be called concurrently, and must not block.
 	Failed func(error)
 }
 

@@ -18,8 +18,8 @@
 // configuration. When all executables are removed, the node is in its original state.
 //
 // Cached results of running pods or of the agent's pod, or Multus's copy of the configuration, may
-// still name an executable. Until the next uninstallation, such an executable is replaced with a
-// no-op executable, and the journal is kept. The same happens if the cached results cannot be read.
+// still name an executable. Such an executable is replaced with a no-op executable, and the journal
+// is kept, until the next uninstallation. The same happens if the cached results cannot be read.
 // The no-op executable is not removed at the last DEL, because the runtime repeats a DEL if another
 // plugin of the chain fails.
 //
@@ -31,5 +31,5 @@
 // using the plugin are problems of the node: a file that sorts before
 // [Settings.CNIConfFileName], and an invalid or unreadable file that sorts first.
 //
-// The [Status] reports programs that write the same files ([ConflictingWriter]).
+// [Status] reports programs that write the same files ([ConflictingWriter]).
 package node

@@ -72,13 +72,14 @@ type cachedResult struct {
 	Args json.RawMessage `json:"cniArgs"`
 }
 
-// maxWriteTime is longer than a runtime needs to write a cached result, which takes less than a
-// millisecond.
+// maxWriteTime is more than the time that a runtime needs to write a cached result, which is less
+// than a millisecond.
 const maxWriteTime = 5 * time.Second
 
 // readResult reads a file of the cache. It returns the zero value if the file is not a cached
-// result. libcni writes results in place: the error is not nil if the file is incomplete, unless it
-// has been unchanged for maxWriteTime, for example since a crash of the node.
+// result. libcni writes results in place. readResult therefore returns an error if the file is
+// incomplete, unless the file has been unchanged for maxWriteTime, for example since a crash of the
+// node.
 func readResult(path string, e fs.DirEntry) (cachedResult, error) {
 	if !e.Type().IsRegular() {
 		return cachedResult{}, nil
@@ -114,8 +115,8 @@ func (r cachedResult) types() map[string]bool {
 	return types
 }
 
-// pod returns the pod of the sandbox. The names are empty if the arguments are invalid or contain
-// different values of one argument.
+// pod returns the pod of the sandbox. The names are empty if the arguments are invalid, or if an
+// argument has two different values.
 func (r cachedResult) pod() (namespace, name string) {
 	var args [][2]string
 	if json.Unmarshal(r.Args, &args) != nil {

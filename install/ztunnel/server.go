@@ -56,7 +56,7 @@ func New(log *zap.Logger, connected func(n int)) *Server {
 
 // Serve listens on a socket, usually [DefaultSocket], until the context ends; then it closes all
 // connections and returns nil. It may be called only once; later calls return an error. A ztunnel
-// that connects before [Server.Restore] waits.
+// that connects before [Server.Restore] is served after it.
 //
 // The directory of the socket must belong to the user of the process, and gets the mode 0700. The
 // socket replaces another agent's socket atomically, and remains until the next agent replaces it.
@@ -109,8 +109,8 @@ func (s *Server) Restore(pods []Pod) {
 func (s *Server) isRestored() bool { return s.removed == nil }
 
 // Add adds a pod, or replaces the pod with the same UID, and sends it to each connected ztunnel. It
-// returns nil once a ztunnel has acknowledged the pod. An unchanged pod is only sent to ztunnels
-// that have not acknowledged it.
+// returns nil once a ztunnel has acknowledged the pod. An unchanged pod is sent only to ztunnels
+// that have not accepted it.
 //
 // If no ztunnel is connected, the error wraps [ErrNotConnected]; if each ztunnel has refused the
 // pod, it wraps [ErrRefused]. If the context ends, the error wraps the context's error, and says

@@ -92,8 +92,8 @@ func codeOf(err error) int {
 // podsPerPage).
 const maxReply = 8 << 20
 
-// do sends a request, and decodes the reply into reply unless reply is nil.
-func (c *Client) do(ctx context.Context, method, path string, body, reply any) error {
+// do sends a request, and decodes the reply into object unless object is nil.
+func (c *Client) do(ctx context.Context, method, path string, body, object any) error {
 	response, err := c.api.Do(ctx, method, path, body)
 	if err != nil {
 		return err
@@ -101,11 +101,11 @@ func (c *Client) do(ctx context.Context, method, path string, body, reply any) e
 	if err := checkStatus(response, method, path); err != nil {
 		return err
 	}
-	return decode(response, method, path, reply)
+	return decode(response, method, path, object)
 }
 
-// decode decodes a response into reply unless reply is nil, and closes the response.
-func decode(response *http.Response, method, path string, reply any) error {
+// decode decodes a response into object unless object is nil, and closes the response.
+func decode(response *http.Response, method, path string, object any) error {
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxReply+1))
 	if err != nil {
@@ -114,10 +114,10 @@ func decode(response *http.Response, method, path string, reply any) error {
 	if len(text) > maxReply {
 		return fmt.Errorf("%s %s: the reply has more than %d bytes", method, path, maxReply)
 	}
-	if reply == nil {
+	if object == nil {
 		return nil
 	}
-	if err := json.Unmarshal(text, reply); err != nil {
+	if err := json.Unmarshal(text, object); err != nil {
 		return fmt.Errorf("%s %s: the reply is not the expected object: %w", method, path, err)
 	}
 	return nil
@@ -156,8 +156,8 @@ func (c *Client) listMetadata(
 	return list, nil
 }
 
-// requestMetadata requests only the metadata of objects. A response without a 2xx status is an
-// error.
+// requestMetadata requests only the metadata of objects. It returns an error unless the response
+// has a 2xx status.
 func (c *Client) requestMetadata(
 	ctx context.Context, path string, query url.Values,
 ) (*http.Response, error) {
