@@ -60,6 +60,7 @@ type Guard struct {
 	pods    map[string][]netip.Addr // by UID
 	changes uint64                  // number of changes of pods so far
 	loaded  bool                    // Replace was called
+	state   State                   // at the end of the last attempt, without Loaded and Pods
 
 	rulesMu         sync.Mutex // held while the rules are read or written; protects the fields below
 	writtenChanges  uint64     // value of changes when the written rules were compiled
@@ -109,15 +110,24 @@ type State struct {
 // InPlace reports whether the last comparison found the rules as desired.
 func (s State) InPlace() bool { return s.Err == nil && !s.ComparedAt.IsZero() }
 
-// State returns the current state.
+// State returns the state at the end of the last attempt to read or write the rules, with the
+// present pods. It does not wait for a present attempt, which may wait for the lock of the iptables
+// programs.
 func (g *Guard) State() State {
-	g.rulesMu.Lock()
-	defer g.rulesMu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return State{
-		Loaded: g.loaded, Pods: len(g.pods), Kubelet: g.kubelet, KubeletErr: g.kubeletErr,
-		Backend: g.backend, ComparedAt: g.comparedAt, Err: g.err,
+	s := g.state
+	s.Loaded, s.Pods = g.loaded, len(g.pods)
+	return s
+}
+
+// storeState stores the state for [Guard.State]. The caller holds g.rulesMu.
+func (g *Guard) storeState() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.state = State{
+		Kubelet: g.kubelet, KubeletErr: g.kubeletErr, Backend: g.backend,
+		ComparedAt: g.comparedAt, Err: g.err,
 	}
 }
 
@@ -226,6 +236,7 @@ func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	if !loaded || g.uninstalled {
 		return nil
 	}
+	defer g.storeState()
 	err := g.options.Do(func() error { return g.reconcileInNode(event, urgent) })
 	isConflict := errors.Is(err, errConflict)
 	switch {

@@ -279,7 +279,7 @@ func TestRepairsOfAConflictAreLimited(t *testing.T) {
 	begin := time.Now()
 	remove := func() {
 		if env.hasRules("10.0.0.1") {
-			env.State() // waits until the repair ends: a flush during the repair would make it fail
+			env.Parameters() // waits until the repair ends: a flush during the repair would make it fail
 			env.runOnNode("", "nft", "flush", "ruleset")
 		}
 	}
@@ -328,6 +328,36 @@ func (b *failingBackend) Apply(
 		return compat.Result{}, errors.New("the write fails")
 	}
 	return b.Backend.Apply(ns, rs, since)
+}
+
+// TestStateDoesNotWaitForTheLock checks that the state can be read while a write waits for the lock
+// of the iptables programs, because it explains why pods do not start.
+func TestStateDoesNotWaitForTheLock(t *testing.T) {
+	env := newTestEnv(t, compat.BackendLegacy)
+	waiting, released := make(chan struct{}), make(chan struct{})
+	env.options.Lock = func() (func(), error) {
+		close(waiting)
+		<-released
+		return env.lock()
+	}
+	env.Guard = hostrules.New(env.options)
+	written, state := make(chan error, 1), make(chan hostrules.State, 1)
+	go func() { written <- env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}) }()
+	<-waiting
+	go func() { state <- env.State() }()
+	select {
+	case s := <-state:
+		if s.Pods != 1 || s.InPlace() {
+			t.Errorf("state %+v, want one pod, and rules that are not in place", s)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the state cannot be read within 10 s")
+	}
+	close(released)
+	must(t, <-written)
+	if s := env.State(); !s.InPlace() {
+		t.Errorf("after the write: state %+v, want rules in place", s)
+	}
 }
 
 // TestAFailedRepairIsNotAConflict checks that a failing repair is reported once, as a failure and
