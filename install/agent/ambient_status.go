@@ -22,6 +22,9 @@ func (a *Agent) ambientPart() observe.Part {
 	if !a.ambient.pods.Restored() {
 		part.Fail("the node's pods have not been listed yet")
 	}
+	if err := a.ambient.guard.State().Blocked(); err != nil {
+		part.Fail("the node's rules for probes cannot be read or written: " + err.Error())
+	}
 	return part
 }
 

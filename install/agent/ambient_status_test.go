@@ -83,6 +83,29 @@ func TestAmbientTopicsContainStateFactsAndRemedy(t *testing.T) {
 	}
 }
 
+// TestAmbientModeNeedsTheRulesOfTheNode checks that the agent is not ready while the addresses of a
+// pod cannot be added to the node's rules, because its ADD would fail.
+func TestAmbientModeNeedsTheRulesOfTheNode(t *testing.T) {
+	a := newAgent(t, map[string]string{
+		"AMBIENT_ENABLED": "true", "SLUICE_MOUNTED_PROC_DIR": t.TempDir(),
+	})
+	const reason = "the node's rules for probes cannot be read or written: "
+	reasons := func() string { return strings.Join(a.ambientPart().Reasons, "; ") }
+	if strings.Contains(reasons(), reason) {
+		t.Errorf("before an attempt: %s", reasons())
+	}
+	err := a.ambient.guard.Replace(nil)
+	if err == nil {
+		t.Fatal("the rules were written without the node's /proc")
+	}
+	if part := a.ambientPart(); part.Ready || !strings.Contains(reasons(), reason+err.Error()) {
+		t.Errorf("ready %t: %s; want false, and the error %v", part.Ready, reasons(), err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.ambient.pods.Run(ended) // ends the goroutines of the queue
+}
+
 // TestAuditAndAmbientModeShareTheRuleLock checks that the audit and ambient mode do not read rules
 // at the same time.
 func TestAuditAndAmbientModeShareTheRuleLock(t *testing.T) {

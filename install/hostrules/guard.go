@@ -110,6 +110,15 @@ type State struct {
 // InPlace reports whether the last comparison found the rules as desired.
 func (s State) InPlace() bool { return s.Err == nil && !s.ComparedAt.IsZero() }
 
+// Blocked returns the reason why the addresses of a pod that starts cannot be written, or nil. In a
+// conflict they can: only repairs are postponed.
+func (s State) Blocked() error {
+	if errors.Is(s.Err, errConflict) {
+		return nil
+	}
+	return s.Err
+}
+
 // State returns the state at the end of the last attempt to read or write the rules, with the
 // present pods. It does not wait for a present attempt, which may wait for the lock of the iptables
 // programs.

@@ -287,7 +287,11 @@ func TestRepairsOfAConflictAreLimited(t *testing.T) {
 	if n := env.countReports(hostrules.Repaired); n < 3 {
 		t.Errorf("%d repairs before the first delay, want at least 3", n)
 	}
-	rulestest.Eventually(t, "the rules are not in place", func() bool { remove(); return !env.State().InPlace() })
+	var s hostrules.State
+	rulestest.Eventually(t, "the rules are not in place", func() bool { remove(); s = env.State(); return !s.InPlace() })
+	if err := s.Blocked(); err != nil {
+		t.Errorf("the conflict blocks pods that start: %v", err)
+	}
 	// A pod that starts does not wait, whether or not its addresses are already in the desired
 	// rules.
 	must(t, env.Set("a", pods))
