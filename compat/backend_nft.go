@@ -65,7 +65,8 @@ type migration struct {
 // begin reads Sluice's rules in iptables-legacy, and inserts the gate before rules that would
 // interfere with the rules in nf_tables. It returns no error if iptables-legacy cannot be read:
 // missing rules in nf_tables must be restored even if a process of the pod has written a table that
-// cannot be read. finish returns this error.
+// cannot be read. finish reads the tables again, and returns the error if it still cannot read
+// them.
 func (m *migration) begin(exclusive bool) error {
 	m.started, m.exclusive = true, exclusive
 	var err error
@@ -104,7 +105,7 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	var clearErr error
 	if len(current) > 0 {
 		result.Moved, result.Outcome = true, nft.Replaced
-		nft.WaitForPackets() // each packet must traverse one of the two rulesets
+		nft.WaitForPackets() // no packet may miss both rulesets
 		clearErr = withLock(func(bool) error { return result.clearLegacy(m.ruleset) })
 	}
 	if clearErr != nil {

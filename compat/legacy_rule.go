@@ -28,7 +28,8 @@ func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 	actions := rules.WithoutCount(r.Actions)
 	parts := ruleParts{
 		comment: r.Comment, role: r.Role,
-		// Every xtables rule has counters, so only these rules need a Count action; see Translate.
+		// Every xtables rule has counters. Translate describes which rules keep their Count action
+		// nevertheless.
 		counts: r.KeepsEstablished() || r.Counts() && len(actions) == 0,
 	}
 	if tproxy, ok := tproxyWithDrop(list); ok {

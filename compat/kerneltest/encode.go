@@ -172,14 +172,15 @@ func sequenceOf(token uint32) uint32 { return token * 4 }
 
 // tokenOfReset returns the token of the packet that a reset answers, from the TCP header of the
 // reset. The sequence number of the reset is the acknowledgment number of the packet. If the packet
-// has none, the acknowledgment number of the reset is the sequence number of the packet plus its
-// bytes and its flags SYN and FIN (nf_reject_ip_tcphdr_put in net/ipv4/netfilter/nf_reject_ipv4.c).
+// has none, the acknowledgment number of the reset is the sequence number of the packet, plus the
+// size of its payload, plus 1 for each of the flags SYN and FIN (nf_reject_ip_tcphdr_put in
+// net/ipv4/netfilter/nf_reject_ipv4.c).
 func tokenOfReset(header []byte) uint32 {
-	const bytes = notesAt + notesSize + 8 - tcpHeaderSize
+	const payloadSize = notesAt + notesSize + 8 - tcpHeaderSize
 	if rules.TCPFlags(header[13])&rules.ACK == 0 {
 		return binary.BigEndian.Uint32(header[4:]) / 4
 	}
-	return (binary.BigEndian.Uint32(header[8:]) - bytes) / 4 // SYN and FIN count at most 2
+	return (binary.BigEndian.Uint32(header[8:]) - payloadSize) / 4 // SYN and FIN count at most 2
 }
 
 // extensions contains the extension headers of half of the IPv6 packets. The model does not

@@ -29,7 +29,8 @@ type Namespace struct {
 	handle *netlink.Handle
 	id     netns.ID
 	proc   string
-	// maps translates the ids of the kernel's messages and of /proc to the ids that rules compare.
+	// maps translates the user and group IDs in messages of the kernel and in /proc to the IDs that
+	// rules compare.
 	maps owner.Maps
 }
 
@@ -66,10 +67,10 @@ func interfaceNames(list func() ([]netlink.Link, error)) (map[uint32]string, err
 
 // A Process is the sender of a packet. PID is 0 if the process is unknown.
 type Process struct {
-	// Owner contains ids of the user namespace that owns the network namespace, as rules do.
+	// Owner contains IDs of the user namespace that owns the network namespace, like the owners in
+	// rules.
 	Owner rules.Owner
-	// GroupUnknown is set if the group is unknown. Owner.GID is then a guess: the group whose
-	// number is that of the user.
+	// GroupUnknown is set if the group is unknown. Owner.GID is then a guess: Owner.UID.
 	GroupUnknown bool
 	PID          int
 	Name         string
@@ -127,8 +128,8 @@ func (n *Namespace) Processes(
 	return processes
 }
 
-// TranslateOwner translates the owner of a trace event, which has ids of the user namespace of this
-// process, to ids of the user namespace that owns the network namespace. It returns false if the
+// TranslateOwner translates the owner of a trace event, which has IDs of the user namespace of this
+// process, to IDs of the user namespace that owns the network namespace. It returns false if the
 // translation is unknown.
 func (n *Namespace) TranslateOwner(o rules.Owner) (rules.Owner, bool) {
 	inside, err := n.maps.Inside(o)
@@ -137,7 +138,7 @@ func (n *Namespace) TranslateOwner(o rules.Owner) (rules.Owner, bool) {
 
 // isSender reports whether the socket may have sent packets of the connection. The caller has
 // compared the source port. A socket that no process can use any more, such as one in the state
-// TIME_WAIT, has the inode 0. The kernel reports the user 0 as its owner, whoever opened it.
+// TIME_WAIT, has the inode 0. The kernel reports the user 0 as the owner of every such socket.
 func isSender(s sockdiag.Socket, c Connection) bool {
 	if s.INode == 0 {
 		return false
@@ -147,7 +148,7 @@ func isSender(s sockdiag.Socket, c Connection) bool {
 }
 
 // forEachSocket calls visit for the TCP or UDP sockets of the namespace, first of IPv4, then of
-// IPv6, until it returns false. Some sockets may be missing.
+// IPv6, until visit returns false. Some sockets may be missing.
 func (n *Namespace) forEachSocket(
 	protocol rules.Protocol, visit func(sockdiag.Socket) (more bool),
 ) {

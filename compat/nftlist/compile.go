@@ -32,8 +32,8 @@ type compiler struct {
 	// lacksRegisters is set if the statement needs more registers than the kernel has.
 	lacksRegisters bool
 	// omittedFamily is the family, ip or ip6, to which a condition that nft does not list may limit
-	// the rule. isOtherFamily is set if the compiler translates the rule for packets of the other
-	// family.
+	// the rule. isOtherFamily is set in a compiler that translates the rule for the packets of the
+	// other family; see compileRule.
 	omittedFamily string
 	isOtherFamily bool
 }
@@ -240,8 +240,8 @@ func (in *reader) compile(c chainObject, sets *setBuilder) []nft.Rule {
 }
 
 // compileRule translates a rule and returns the expressions of one or two rules. If nft may have
-// omitted a condition on the family of packets, the result is a rule for each family. The second of
-// them has an unknown condition.
+// omitted a condition on the family of packets, the result is a rule for each family. The rule for
+// the other family has an unknown condition.
 func compileRule(family string, sets *setBuilder, statements []statement) [][]any {
 	c := newCompiler(family, sets)
 	for _, s := range statements {

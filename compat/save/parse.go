@@ -200,7 +200,7 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 		name = words[0]
 	}
 	if p.isTableOpen {
-		p.errs.add(p.errorAt(words[0], "COMMIT of table %s before another begins", p.table().Name))
+		p.errs.add(p.errorAt(words[0], "COMMIT of table %s before the next table", p.table().Name))
 		p.isTableOpen = false
 	}
 	switch line, again := p.beginLines[name.raw]; {
@@ -266,7 +266,7 @@ const maxChainName = 28
 // addChain adds an empty user-defined chain.
 func (p *parser) addChain(name word) *SyntaxError {
 	if p.table().chainByName[name.text] != nil {
-		return p.errorAt(name, "the name of a new chain: the table has this one")
+		return p.errorAt(name, "the name of a new chain: the table already has this chain")
 	}
 	if !isChainName(name.text) {
 		return p.errorAt(name,

@@ -272,10 +272,10 @@ func TestParseErrors(t *testing.T) {
 		{"*nat\nCOMMIT\n-A OUTPUT", `f:3:1: "-A": want the first line of a table, such as *nat`},
 		{"*bridge\nCOMMIT", `f:1:2: "bridge": want a table: raw, mangle, nat, filter or security`},
 		{"*nat x", `f:1:6: "x": want nothing after the name of the table`},
-		{"* nat\n*raw\nCOMMIT", `f:2:1: "*raw": want COMMIT of table nat before another begins`},
+		{"* nat\n*raw\nCOMMIT", `f:2:1: "*raw": want COMMIT of table nat before the next table`},
 		{
 			"*nat\n:A -\n*filter\n:A -\n-A FORWARD -j A\nCOMMIT\n*raw\nCOMMIT",
-			`f:3:1: "*filter": want COMMIT of table nat before another begins`,
+			`f:3:1: "*filter": want COMMIT of table nat before the next table`,
 		},
 		{
 			"*nat\nCOMMIT\n*nat\nCOMMIT",
@@ -300,7 +300,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			"*nat\n:A -\n:A -\nCOMMIT",
-			`f:3:2: "A": want the name of a new chain: the table has this one`,
+			`f:3:2: "A": want the name of a new chain: the table already has this chain`,
 		},
 		{
 			"*nat\n-N A2345678901234567890123456789\nCOMMIT",

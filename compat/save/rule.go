@@ -54,10 +54,10 @@ func (p *parser) readRule(
 		return nil, false, r.err
 	}
 	comment := strings.Join(r.comment, " ")
-	headers, merged := r.expandHeader(len(matches))
-	for _, header := range headers {
+	combinations, merged := r.expandHeader(len(matches))
+	for _, headerMatches := range combinations {
 		rule := rules.Rule{
-			Matches: append(header, matches...), Actions: actions, Comment: comment,
+			Matches: append(headerMatches, matches...), Actions: actions, Comment: comment,
 			Line: rules.Line(p.line.number), Hits: r.hits,
 		}
 		rules.SortMatches(rule.Matches)
@@ -156,11 +156,11 @@ func (r *ruleReader) readOption() {
 			return
 		}
 	}
-	header := headerOption(flag.raw)
+	readHeaderOption := headerOption(flag.raw)
 	switch {
-	case header != nil:
+	case readHeaderOption != nil:
 		r.words = r.words[len(words):]
-		header(r, flag, len(words) > 1)
+		readHeaderOption(r, flag, len(words) > 1)
 	case afterUnknown:
 		r.readUnknownWords(last, words)
 	case last != nil && !last.allListed && !r.isProtocolOption(flag):

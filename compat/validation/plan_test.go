@@ -231,7 +231,7 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 		}, "need CAP_NET_ADMIN"},
 		"no direct route from outside": {"inbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
 			s.outsideSource = func(netip.Addr) netip.Addr { return netip.Addr{} }
-		}, "from here no route leads straight to fd00::5"},
+		}, "this host has no direct route to fd00::5"},
 		"no place outside the pod": {
 			"inbound, IPv6",
 			rules.ModeRedirect, func(s *planInputs) {

@@ -56,28 +56,28 @@ func (p *planner) planInbound(f rules.Family) {
 	hasNoAddress := len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
 	switch {
 	case f == rules.IPv4 && hasNoAddress:
-		podIPs = testNets(f)[2:] // represents, in the result, the address that the pod lacks
+		podIPs = documentationAddrs(f)[2:] // represents, in the result, the address that the pod lacks
 	case len(podIPs) == 0:
 		return
 	}
 	t := newTCPProbe(Inbound, "inbound, "+familyName(f))
 	t.outside, t.packet.Hook, t.packet.InInterface = true, rules.Prerouting, p.device(podIPs[0])
 	from := p.outsideSource(podIPs[0])
-	const outside = "only a connection from outside of the namespace passes these rules, and "
+	const outside = "only a connection from outside the namespace traverses these rules, and "
 	switch {
 	case hasNoAddress:
 		t.skip("the namespace has no address to connect to",
 			"run it when the pod's network is set up")
 	case from.IsValid():
 	case p.isOutside:
-		t.skip(fmt.Sprintf(outside+"from here no route leads straight to %s", podIPs[0]),
+		t.skip(fmt.Sprintf(outside+"this host has no direct route to %s", podIPs[0]),
 			"connect to the pod from another pod, or pass an address with --pod-ip to which this host"+
 				" has a direct route")
 	default:
 		t.skip(outside+"this process cannot make one", runOnNode)
 	}
 	if !from.IsValid() {
-		from = testNets(f)[0]
+		from = documentationAddrs(f)[0]
 	}
 	t.packet.Source = netip.AddrPortFrom(from, 0)
 	var captured bool
@@ -109,8 +109,8 @@ func (p *planner) inboundPorts() []uint16 {
 	return ports
 }
 
-// testNets returns addresses for documentation (RFC 5737, RFC 3849, RFC 9637).
-func testNets(f rules.Family) []netip.Addr {
+// documentationAddrs returns addresses for documentation (RFC 5737, RFC 3849, RFC 9637).
+func documentationAddrs(f rules.Family) []netip.Addr {
 	if f == rules.IPv6 {
 		return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("3fff::1")}
 	}
@@ -120,9 +120,9 @@ func testNets(f rules.Family) []netip.Addr {
 	}
 }
 
-// privateNets returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193).
+// privateAddrs returns addresses at the ends of private networks (RFC 1918, RFC 6598, RFC 4193).
 // They are needed if the parameters exclude all other networks.
-func privateNets(f rules.Family) []netip.Addr {
+func privateAddrs(f rules.Family) []netip.Addr {
 	if f == rules.IPv6 {
 		return []netip.Addr{netip.MustParseAddr("fdff:ffff::1")}
 	}
@@ -136,8 +136,8 @@ func privateNets(f rules.Family) []netip.Addr {
 // not exist, if connections to it are captured.
 func (p *planner) planOutbound(f rules.Family) {
 	r := &p.options.Redirect
-	addrs := slices.Concat(testNets(f),
-		boundaryAddrs(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
+	addrs := slices.Concat(documentationAddrs(f),
+		boundaryAddrs(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateAddrs(f))
 	ports := []uint16{p.options.Port, 80, 443, 8080, 9999}
 	for _, included := range r.OutboundPorts {
 		ports = append(ports, included.First)
@@ -186,7 +186,7 @@ func (p *planner) planDNS(f rules.Family) {
 	}
 	var servers []netip.Addr
 	if d.All {
-		servers = testNets(f)
+		servers = documentationAddrs(f)
 	}
 	for _, s := range d.Servers {
 		if rules.FamilyOf(s) == f {
@@ -286,7 +286,7 @@ func (p *planner) planMarkedPackets(f rules.Family) {
 		Hook: rules.Output, OutInterface: lo, Protocol: rules.UDP, Mark: routing.Policies[i].Mark,
 		Owner:       &p.self,
 		Source:      netip.AddrPortFrom(loopbackOf(f), 0),
-		Destination: netip.AddrPortFrom(testNets(f)[0], p.options.Port),
+		Destination: netip.AddrPortFrom(documentationAddrs(f)[0], p.options.Port),
 	}}
 	if !p.mayUseTransparent {
 		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", runOnNode)
@@ -295,8 +295,8 @@ func (p *planner) planMarkedPackets(f rules.Family) {
 }
 
 // planZtunnelCalls adds connections of ztunnel to the application, with the address of a client as
-// source. The replies to that address must stay in the pod, because the rules mark the connection
-// and the policy route leads the replies back.
+// source. The replies must stay in the pod: the rules mark the connection, and the policy route
+// delivers the replies locally.
 func (p *planner) planZtunnelCalls(f rules.Family) {
 	for _, a := range p.podIPs(f) {
 		t := newTCPProbe(ZtunnelCalls, fmt.Sprintf("ztunnel calls the application as a client, %s", a))
@@ -305,7 +305,7 @@ func (p *planner) planZtunnelCalls(f rules.Family) {
 			netip.AddrPortFrom(a, p.options.Port))
 		t.packet.Hook, t.packet.OutInterface, t.packet.Owner = rules.Output, lo, &p.self
 		t.packet.Mark = rules.ZtunnelMark
-		t.packet.Source = netip.AddrPortFrom(testNets(f)[0], 0)
+		t.packet.Source = netip.AddrPortFrom(documentationAddrs(f)[0], 0)
 		t.packet.Destination = netip.AddrPortFrom(a, p.options.Port)
 		_, _, err := p.route(t.packet.Source.Addr())
 		switch {

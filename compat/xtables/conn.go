@@ -161,8 +161,9 @@ func (c *conn) set(option int, b []byte) error {
 	return nil
 }
 
-// maxReads bounds the attempts to read a table while other processes change it, which are
-// retryInterval apart. maxReadTime bounds the time of these attempts for all tables of a [Reader].
+// maxReads is the maximum number of attempts to read a table while other processes change it. The
+// attempts are retryInterval apart. maxReadTime bounds the time of all attempts for all tables of a
+// [Reader].
 const (
 	maxReads      = 100
 	maxReadTime   = 3 * time.Second
