@@ -382,6 +382,11 @@ func TestEncodeRejectsUnsupportedMatchesAndTargets(t *testing.T) {
 			t.Errorf("%s is encoded as %v, want an error", action, x)
 		}
 	}
+	helper := rules.SetZone{Helper: "ftp"}
+	if _, err := xt.EncodeTarget(rules.IPv4, helper); err == nil ||
+		!strings.Contains(err.Error(), helper.String()+": encoding it for xtables is not supported") {
+		t.Errorf("%s: error %v, want the action and the reason", helper, err)
+	}
 	for _, text := range []string{"a\x00b", strings.Repeat("x", 256)} {
 		if x, err := xt.EncodeComment(text); err == nil {
 			t.Errorf("comment %q is encoded as %v, want an error", text, x)

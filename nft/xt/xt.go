@@ -242,7 +242,7 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 		return encodeTProxy(family, a)
 	case rules.SetZone:
 		if a.Helper != "" {
-			return Extension{}, errOnlyDecoded
+			return Extension{}, fmt.Errorf("%s: %w", action, errOnlyDecoded)
 		}
 		return encodeCT(0, a.Zone), nil
 	case rules.Notrack:
