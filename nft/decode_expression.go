@@ -28,6 +28,7 @@ type expressionKind struct {
 	sources     [2]uint16
 	written     uint16
 	// effect is the effect of expressions that load no register, in addition to ending the rule.
+	// The zero value is [rules.AnyEffect].
 	effect rules.Effect
 }
 

@@ -54,38 +54,38 @@ func (d *ruleDecoder) decodeLookup(a attributes) error {
 	name := a.Text(unix.NFTA_LOOKUP_SET)
 	s, r := d.sets[name], registerIndex(a, unix.NFTA_LOOKUP_SREG)
 	var ops []operand
-	ok := false
+	fit := false // the operands are the fields of the keys
 	switch {
 	case s != nil && s.keyLength > 0:
-		ops, ok = d.operands(r, s.keyLength)
+		ops, fit = d.operands(r, s.keyLength)
 	case r < registerCount && d.registers[r] != nil:
-		ops, ok = []operand{*d.registers[r]}, true
+		ops, fit = []operand{*d.registers[r]}, true
 	}
-	if !ok {
+	if !fit {
 		ops = append(ops, operand{noData: true})
 	}
-	if ok = ok && s != nil && s.comparesFields(ops); ok && s.hasSeveralFields() {
+	if fit = fit && s != nil && s.comparesFields(ops); fit && s.hasSeveralFields() {
 		for i := range ops {
 			ops[i].length = s.fieldLengths[i]
 		}
 	}
 	switch {
 	case a.Get(unix.NFTA_LOOKUP_DREG) == nil:
-		d.addSetMatch(ops, ok, a.Number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, name, s)
+		d.addSetMatch(ops, fit, a.Number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0, name, s)
 		return nil
 	case a.Number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT:
-		if !ok {
+		if !fit {
 			return errUnsupported
 		}
 		return d.decodeVerdictMap(ops, s)
 	}
-	return d.loadMapValue(ops, ok, name, s, a)
+	return d.loadMapValue(ops, fit, name, s, a)
 }
 
-// addSetMatch adds the condition that the operands are, or are not, in a set. ok is false if the
+// addSetMatch adds the condition that the operands are, or are not, in a set. fit is false if the
 // operands are not the fields of the keys, for example because a register is empty. The set is nil
 // if it does not exist.
-func (d *ruleDecoder) addSetMatch(ops []operand, ok, negated bool, name string, s *decodedSet) {
+func (d *ruleDecoder) addSetMatch(ops []operand, fit, negated bool, name string, s *decodedSet) {
 	v := values{set: s, name: name}
 	if s == nil {
 		d.addUnknownCondition(append(ops, operand{noData: true}), negated, v)
@@ -94,14 +94,14 @@ func (d *ruleDecoder) addSetMatch(ops []operand, ok, negated bool, name string, 
 	if s.anonymous {
 		v.name = ""
 	}
-	if matches, supported := d.setMatches(ops, negated, v); ok && supported {
+	if matches, supported := d.setMatches(ops, negated, v); fit && supported {
 		d.clearPending(ops...)
 		for _, m := range matches {
 			d.addMatch(m)
 		}
 		return
 	}
-	if m, supported := d.listMatch(ops, negated, name, s); ok && supported {
+	if m, supported := d.listMatch(ops, negated, name, s); fit && supported {
 		d.clearPending(ops...)
 		d.addMatch(m)
 		return
@@ -201,7 +201,7 @@ func (d *ruleDecoder) tupleMatches(
 ) (matches []rules.Match, supported, ok bool) {
 	fieldKeys := make([]keyInterval, len(ops))
 	from := 0
-	ports := false
+	hasPorts := false // the key has a protocol with ports
 	for i, op := range ops {
 		to, next := from+op.length, from+4*words(op.length)
 		if to > len(key.first) || len(key.first) != len(key.last) {
@@ -210,11 +210,11 @@ func (d *ruleDecoder) tupleMatches(
 		next = min(next, len(key.first))
 		fieldKeys[i] = keyInterval{key.first[from:to], key.last[from:to]}
 		if !isZero(key.first[to:next]) || !isZero(key.last[to:next]) {
-			return nil, false, false // the kernel fills registers with zeros
+			return nil, false, false // never matches: the kernel pads registers with zeros
 		}
 		if op.field == fieldProtocol && op.mask == nil && op.length == 1 && isSingle(fieldKeys[i]) {
 			p := rules.Protocol(fieldKeys[i].first[0])
-			ports = ports || p.HasPorts()
+			hasPorts = hasPorts || p.HasPorts()
 		}
 		from = next
 	}
@@ -231,7 +231,7 @@ func (d *ruleDecoder) tupleMatches(
 		if _, ok := typeAndCode(ops[max(i-1, 0):], fieldKeys[max(i-1, 0):]); ok {
 			continue // the condition of the type includes the code
 		}
-		op.hasPorts = op.hasPorts || ports
+		op.hasPorts = op.hasPorts || hasPorts
 		fieldMatches, err := d.comparisonMatches(op, false,
 			singleInterval(fieldKeys[i].first, fieldKeys[i].last))
 		if err != nil {
@@ -268,9 +268,9 @@ func typeAndCode(ops []operand, parts []keyInterval) (rules.Match, bool) {
 }
 
 // loadMapValue stores the value that a map contains for the operands. The expression ends the rule
-// if the map contains no value. ok and the set are as in addSetMatch.
+// if the map contains no value. fit and the set are as in addSetMatch.
 func (d *ruleDecoder) loadMapValue(
-	ops []operand, ok bool, name string, s *decodedSet, a attributes,
+	ops []operand, fit bool, name string, s *decodedSet, a attributes,
 ) error {
 	op := operand{field: fieldUnknown, length: maxValueLength, effect: rules.Reads, noData: s == nil}
 	v := values{set: s, name: name}
@@ -284,7 +284,7 @@ func (d *ruleDecoder) loadMapValue(
 		}
 		if op.data = s.identity(); op.data == rules.NoData {
 			op.data, op.noData = "", true
-		} else if ok && s.data != nil {
+		} else if fit && s.data != nil {
 			op.field, op.mapped, op.sources = fieldMapped, s, ops
 		}
 	}

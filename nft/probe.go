@@ -76,6 +76,7 @@ func (f Feature) IsNeededBy(rs *rules.Ruleset) bool {
 	return true
 }
 
+// anyRule reports whether matches returns true for a rule of the ruleset.
 func anyRule(rs *rules.Ruleset, matches func(*rules.Rule) bool) bool {
 	for _, r := range rs.AllRules() {
 		if matches(r) {
@@ -200,7 +201,7 @@ func (c *conn) probe() ([]Support, error) {
 
 // A rejection is the kernel's error for a message of a transaction.
 type rejection struct {
-	message int // index
+	message int // the index of the message
 	errno   unix.Errno
 }
 
@@ -224,8 +225,8 @@ func (c *conn) tryTransaction(t *Transaction) ([]rejection, error) {
 				return true, nil
 			}
 			rejections = append(rejections, rejection{int(m.Sequence), s.Errno})
-			// The kernel rejects the first message without nf_tables or without the capability, and
-			// ignores the rest of the batch.
+			// Without nf_tables or the capability, the kernel rejects the first message and ignores
+			// the rest of the batch.
 			return m.Sequence == 0, nil
 		})
 		if done || err != nil {

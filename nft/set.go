@@ -186,8 +186,8 @@ func intervalSet[T uint16 | uint32](
 	return s
 }
 
-// writeSet encodes the creation of a set with its elements. d contains the rule of an anonymous
-// set.
+// writeSet encodes the creation of a set with its elements. If the set is anonymous, d contains its
+// rule.
 func (e *encoder) writeSet(s *set, d description) {
 	flags := flagIf(s.anonymous, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT) |
 		flagIf(s.interval, unix.NFT_SET_INTERVAL)
@@ -265,8 +265,8 @@ func appendElement(buf []byte, el element) []byte {
 	return append(buf, make([]byte, nlmsg.Align(len(el.key))-len(el.key))...)
 }
 
-// The following functions encode and decode keys. A key is a value in the form that the kernel
-// compares with packets and stores in sets.
+// The following functions encode and decode keys. A key is a value in the form in which the kernel
+// stores it in sets and compares it with packets.
 
 // portBytes encodes a port in network byte order.
 func portBytes(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }

@@ -76,9 +76,9 @@ func messageType(msg int) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(
 // messages is a buffer of encoded netlink messages.
 type messages struct {
 	buf   []byte
-	start int // of the current message
+	start int // the offset of the current message
 	// asDumped makes the methods encode as the kernel does in dumps of nf_tables: without the flag
-	// NLA_F_NESTED, and with the values of counters that are 0. The kernel accepts messages of both
+	// NLA_F_NESTED, and with the values of counters even if they are 0. The kernel accepts both
 	// forms.
 	asDumped bool
 }
@@ -97,8 +97,8 @@ func (m *messages) begin(msgType uint16, flags uint16, seq uint32, family uint8,
 // end completes the message.
 func (m *messages) end() { nlmsg.SetLength(m.buf[m.start:]) }
 
-// beginBatch starts a transaction. The kernel rejects the transaction if the ruleset has another
-// generation than the given one; 0 means any generation.
+// beginBatch starts a transaction. The kernel rejects the transaction if the generation of the
+// ruleset differs from the given one; 0 means any generation.
 func (m *messages) beginBatch(generation uint32) {
 	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
@@ -107,7 +107,8 @@ func (m *messages) beginBatch(generation uint32) {
 	m.end()
 }
 
-// endBatch ends a transaction. seq is the number of its messages so far.
+// endBatch ends a transaction. seq is the sequence number of the end: the number of the messages
+// before it.
 func (m *messages) endBatch(seq uint32) {
 	m.begin(unix.NFNL_MSG_BATCH_END, 0, seq, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	m.end()

@@ -3,8 +3,8 @@
 //
 // A table contains rules of Istio only if it has a chain with the prefix ISTIO_. The package finds
 // these chains, all rules that jump to them, and the rules of istio-iptables in the built-in
-// chains. It identifies the rules for the marks of TPROXY mode by their matches and actions. Other
-// rules are ambiguous: "-i eth1 -j RETURN" is identified as Istio's only at the position where
+// chains. It identifies the rules for the marks of TPROXY mode by their matches and actions. A rule
+// such as "-i eth1 -j RETURN" is ambiguous: it is identified as Istio's only at the position where
 // istio-iptables adds it:
 //
 //   - For an excluded interface (--istio-exclude-interfaces), "-o eth1 -j RETURN" must exist in
@@ -14,10 +14,10 @@
 //   - For a rerouted interface (--kube-virt-interfaces), the rule must directly follow the rules
 //     that send packets of the interface to ISTIO_REDIRECT.
 //
-// Ambiguous rules of Istio that were moved, or that no longer precede Istio's other rules, are not
-// identified, nor are more than 256 excluded interfaces. The RETURN rule of a rerouted interface is
-// not identified either if Istio captures no outbound address: in this case, no rule sends packets
-// of the interface to ISTIO_REDIRECT.
+// An ambiguous rule of Istio at any other position is not identified. At most 256 excluded
+// interfaces are identified. The RETURN rule of a rerouted interface is not identified if Istio
+// captures no outbound address, because then no rule sends packets of the interface to
+// ISTIO_REDIRECT.
 package istio
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ChainPrefix is the prefix of the names of Istio's chains, including ambient mode.
+// ChainPrefix is the prefix of the names of Istio's chains, also in ambient mode.
 const ChainPrefix = "ISTIO_"
 
 // Names of tables, of built-in chains and of Istio's chains.

@@ -4,7 +4,7 @@
 // An [NS] is an open namespace. [Open], [OpenPID] and [FromHandle] open an existing namespace by
 // its file, by a process, and by a handle or descriptor. [New] creates a namespace. [NS.Do] runs a
 // function inside, [NS.ID] returns the identity of the namespace, and [NS.Lock] serializes changes
-// of several steps. A nil *NS is the namespace of the calling thread.
+// that take several steps. A nil *NS is the namespace of the calling thread.
 //
 //	ns, err := netns.Open("/run/netns/pod")
 //	if err != nil {
@@ -41,7 +41,7 @@
 //   - GetFromPath opens without O_NONBLOCK: a FIFO at the path blocks it forever.
 //   - Get and New open /proc/PID/task/TID/ns/net with the process id in the caller's PID
 //     namespace. If /proc belongs to another PID namespace, this file belongs to another process.
-//     /proc/thread-self/ns/net is correct in both cases.
+//     /proc/thread-self/ns/net is correct regardless of the PID namespace of /proc.
 //   - NsHandle.Close keeps the descriptor's number if close(2) fails, although close(2) has
 //     released the descriptor.
 package netns

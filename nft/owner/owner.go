@@ -87,7 +87,7 @@ func setIDs(uid, gid int) error {
 		{"gid", gid, unix.SetfsgidRetGid},
 		{"uid", uid, unix.SetfsuidRetUid},
 	} {
-		// setfsgid(2) does not return errors: read the id to detect one.
+		// setfsuid(2) and setfsgid(2) do not return errors: read the id to detect one.
 		_, _ = id.set(id.want)
 		if current(id.set) != id.want {
 			return fmt.Errorf("set %s %d: %w", id.name, id.want, unix.EPERM)

@@ -69,8 +69,8 @@ func (c conn) undelivered(a netip.Addr) (descriptions []Description, err error) 
 
 // otherRoutes returns the routes, at most 100, by which packets to the address may leave the
 // namespace if they have a type of service or a source address. It assumes that the kernel looks up
-// the table local first ([PrecedingLocal]). isSelective reports whether other packets are certain
-// not to leave the namespace.
+// the table local first ([PrecedingLocal]). isSelective reports whether packets without a type of
+// service and without a source address certainly do not leave the namespace.
 func (c conn) otherRoutes(a netip.Addr) (routes []foundRoute, isSelective bool, err error) {
 	local, err := c.routesTo(a, unix.RT_TABLE_LOCAL)
 	if err != nil {
@@ -113,8 +113,8 @@ func (c conn) routesTo(a netip.Addr, table uint32) ([]foundRoute, error) {
 	})
 }
 
-// lastRoute returns, of the routes that apply to all packets to the address and deliver or drop
-// them, the one that the kernel prefers, or nil.
+// lastRoute returns the most preferred of the routes that apply to all packets to the address and
+// deliver or drop them, or nil. The kernel uses no less preferred route.
 func lastRoute(routes []foundRoute) (last *foundRoute) {
 	for i := range routes {
 		r := &routes[i]

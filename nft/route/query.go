@@ -51,8 +51,8 @@ type Answer struct {
 	Text    string     // the route in the syntax of the ip command
 }
 
-// LookUp asks the kernel for the routes of packets. The kernel applies the policy rules of all
-// owners. device returns the name of the interface with an index.
+// LookUp asks the kernel for the routes of packets. The kernel applies all policy rules, including
+// foreign ones. device returns the name of the interface with an index.
 func LookUp(ns *netns.NS, queries []Query, device func(index int) string) ([]Answer, error) {
 	var answers []Answer
 	r, err := newReader(ns)
@@ -112,9 +112,10 @@ const MaxDrops = 100
 
 // Drops returns the routes and policy rules of a family that may drop packets of sockets to other
 // hosts. A route has a result for each policy rule that looks up its table, unless the results are
-// equal. The example of packets is the given query, with the selectors of the routes and rules. A
-// source that is not one of the addresses of the namespace is omitted, because sockets cannot have
-// it. If the routes change at the same time, the error is [netlink.ErrDumpInterrupted].
+// equal. The query of a result is the given example, changed to match the selectors of the route
+// and the rule. A selector for sources without an address of the namespace does not change it,
+// because sockets cannot have such a source. If the routes change at the same time, the error is
+// [netlink.ErrDumpInterrupted].
 func Drops(ns *netns.NS, example Query, device func(index int) string) ([]Drop, error) {
 	r, err := openReader(ns)
 	if err != nil {
@@ -210,14 +211,14 @@ func addressIn(p netip.Prefix) netip.Addr {
 	return p.Masked().Addr().Next()
 }
 
-// A selection contains selectors of a policy rule. Fields for which the rule has no selector have
-// their zero value. All fields of a rule with inverted selectors have it.
+// A selection contains selectors of a policy rule. A field is zero if the rule has no such selector
+// or if the selectors are inverted.
 type selection struct {
 	destination, source netip.Prefix
 	hasUID              bool
-	uid                 uint32 // the first one
+	uid                 uint32 // the first uid of the range
 	protocol            rules.Protocol
-	port                uint16 // the first one of the destination
+	port                uint16 // the first port of the range of destination ports
 }
 
 // within returns the selection with the longer one of its destination and the prefix.

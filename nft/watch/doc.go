@@ -24,7 +24,7 @@
 // # Reported changes
 //
 //   - Changes by nftables transactions, including transactions of iptables-nft. A transaction is
-//     reported once: a filter in the kernel drops all of its messages except the last.
+//     reported once: a socket filter drops all of its messages except the last.
 //   - Changes of policy rules, and of routes in tables other than main and local.
 //   - Removals of addresses from lo, and changes of the interface lo. When lo loses its last IPv4
 //     address or goes down, the kernel removes the routes of lo without a message.
@@ -42,7 +42,7 @@
 // # Bounds
 //
 // A pod can change rules at an unlimited rate. All changes of a namespace between two calls of Next
-// are one event. A socket is read at most once in 100 ms, and at most once per second after the
+// are one event. A socket is read at most once per 100 ms, and at most once per second after the
 // kernel has dropped messages because the receive buffer was full. After such a loss, Next returns
 // an event with Lost set, which represents all namespaces. A receive buffer holds 2500 messages,
 // and reading a message takes 1.5 µs (measured): reading a socket costs at most 4 % of a core. A

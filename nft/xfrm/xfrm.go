@@ -45,9 +45,9 @@ func (d *Drop) IsGeneral() bool {
 var maxObjects = 10_000
 
 // Drops returns the policies that drop packets of sockets, in the kernel's order: policies that
-// block packets, and policies that require an encapsulation for which no state exists or, of
-// incoming packets, that packets without IPsec do not have. It omits policies for a mark or a
-// virtual interface, policies for loopback addresses, and policies for packets to which another
+// block packets, policies that require IPsec for incoming packets, and policies that require IPsec
+// for outgoing packets although no state for it exists. It omits policies for a mark or a virtual
+// interface, policies for loopback addresses, and policies for packets to which another
 // policy with a lower priority number applies. A kernel without IPsec has none. More than 10,000
 // policies or states are an error.
 func Drops(ns *netns.NS) (drops []Drop, err error) {
@@ -105,7 +105,7 @@ type policy struct {
 	protocol            rules.Protocol
 	priority            uint32
 	direction, action   uint8
-	isGeneral           bool // has no selector except those above
+	hasOtherSelectors   bool // has selectors besides those above
 	isIgnored           bool // is for a socket, a mark or a virtual interface
 	templates           []template
 }
@@ -161,7 +161,7 @@ func (t template) isSatisfiedBy(s state) bool {
 // precedes reports whether the kernel applies the policy to all packets to which other applies.
 func (p *policy) precedes(other *policy) bool {
 	contains := func(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }
-	return p.isGeneral && !p.isIgnored && p.family == other.family && p.direction == other.direction &&
+	return !p.hasOtherSelectors && !p.isIgnored && p.family == other.family && p.direction == other.direction &&
 		p.priority < other.priority && (p.protocol == 0 || p.protocol == other.protocol) &&
 		contains(p.source, other.source) && contains(p.destination, other.destination)
 }
@@ -185,7 +185,7 @@ func decodePolicy(body []byte) (p policy, err error) {
 	p.destination = netip.PrefixFrom(addressOf(p.family, m.Sel.Daddr), int(m.Sel.PrefixlenD))
 	p.source = netip.PrefixFrom(addressOf(p.family, m.Sel.Saddr), int(m.Sel.PrefixlenS))
 	p.protocol = rules.Protocol(m.Sel.Proto)
-	p.isGeneral = m.Sel.DportMask == 0 && m.Sel.SportMask == 0 && m.Sel.Ifindex == 0
+	p.hasOtherSelectors = m.Sel.DportMask != 0 || m.Sel.SportMask != 0 || m.Sel.Ifindex != 0
 	p.priority, p.direction, p.action = m.Priority, m.Dir, m.Action
 	p.isIgnored = p.direction > directionForward || p.family == rules.Inet
 	a := nlmsg.Attributes(body[nl.SizeofXfrmUserpolicyInfo:])
@@ -229,8 +229,7 @@ func addressOf(family rules.Family, a nl.XfrmAddress) netip.Addr {
 	return netip.AddrFrom4([4]byte(a[:4]))
 }
 
-// list returns the objects of a dump. A change during the dump is ignored: the next reading sees
-// it.
+// list returns the objects of a dump. A change during the dump may be missed until the next call.
 func list[T any](request, answer int, decode func(body []byte) (T, error)) (objects []T, err error) {
 	for m, err := range nlmsg.Dump(unix.NETLINK_XFRM, nlmsg.NewRequest(uint16(request), unix.NLM_F_DUMP)) {
 		if err != nil {
@@ -251,11 +250,11 @@ func list[T any](request, answer int, decode func(body []byte) (T, error)) (obje
 	return objects, nil
 }
 
-// getDefault is the type of messages about the default policies (XFRM_MSG_GETDEFAULT), and blocks
-// the number of a default policy that blocks packets (XFRM_USERPOLICY_BLOCK).
+// getDefault is the type of messages about the default policies (XFRM_MSG_GETDEFAULT), and
+// defaultBlock the value of a default policy that blocks packets (XFRM_USERPOLICY_BLOCK).
 const (
-	getDefault = 0x28
-	blocks     = 1
+	getDefault   = 0x28
+	defaultBlock = 1
 )
 
 // defaultDrops returns the default policies that drop packets to which no policy applies. Kernels
@@ -271,7 +270,7 @@ func defaultDrops() ([]Drop, error) {
 			for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 				all := netip.PrefixFrom(rules.ByFamily(family, netip.IPv4Unspecified(), netip.IPv6Unspecified()), 0)
 				for i, direction := range []string{"in", "fwd", "out"} {
-					if m.Body[i] == blocks && direction != "fwd" {
+					if m.Body[i] == defaultBlock && direction != "fwd" {
 						drops = append(drops, Drop{
 							Family: family, IsInbound: direction == "in", Source: all, Destination: all,
 							Reason: "no other policy allows them",

@@ -31,7 +31,7 @@ const (
 	rangeAddrs = 4
 	rangePorts = 4 + 2*addrSize
 	rangeSize  = 40
-	// struct nf_nat_range2 has another port, which is used only with a flag.
+	// struct nf_nat_range2 has an additional port, which is used only with a flag.
 	rangeSize2 = 44
 )
 
@@ -192,7 +192,7 @@ func decodeMasquerade(family rules.Family, x Extension) rules.Action {
 type Translation struct {
 	Kind                            TranslationKind
 	Addr, LastAddr                  netip.Addr
-	Port, Last                      uint16
+	Port, Last                      uint16 // the first and the last port
 	Random, FullyRandom, Persistent bool
 }
 

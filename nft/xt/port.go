@@ -35,15 +35,15 @@ func decodeTCP(info []byte, isTCP bool) ([]rules.Match, bool) {
 	if !isTCP || len(info) < tcpSize {
 		return nil, false
 	}
-	option, mask, value, negated := info[8], rules.TCPFlags(info[9]), rules.TCPFlags(info[10]),
+	option, mask, value, negations := info[8], rules.TCPFlags(info[9]), rules.TCPFlags(info[10]),
 		info[11]
-	found, ok := decodePorts(info, negated)
-	flags := rules.MatchTCPFlags{Not: negated&negateFlags != 0, Mask: mask, Value: value}
+	found, ok := decodePorts(info, negations)
+	flags := rules.MatchTCPFlags{Not: negations&negateFlags != 0, Mask: mask, Value: value}
 	if flags != (rules.MatchTCPFlags{}) {
 		found = append(found, flags)
 	}
 	const known = negateSource | negateSource<<1 | negateFlags
-	return found, ok && option == 0 && (mask|value)&^supportedFlags == 0 && negated&^known == 0
+	return found, ok && option == 0 && (mask|value)&^supportedFlags == 0 && negations&^known == 0
 }
 
 // decodeUDP decodes struct xt_udp.
@@ -51,10 +51,10 @@ func decodeUDP(info []byte, isUDP bool) ([]rules.Match, bool) {
 	if !isUDP || len(info) < udpSize {
 		return nil, false
 	}
-	negated := info[8]
-	found, ok := decodePorts(info, negated)
+	negations := info[8]
+	found, ok := decodePorts(info, negations)
 	const known = negateSource | negateSource<<1
-	return found, ok && negated&^known == 0
+	return found, ok && negations&^known == 0
 }
 
 // Offsets of the flags of compared and of negated fields in struct xt_sctp_info, its size, and the
@@ -73,8 +73,8 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 	if !isSCTP || len(info) < sctpSize {
 		return nil, false
 	}
-	flags, negated := native.Uint32(info[sctpFlagsOffset:]), native.Uint32(info[sctpInvertOffset:])
-	if (flags|negated)&^(sctpSource|sctpDestination) != 0 {
+	flags, negations := native.Uint32(info[sctpFlagsOffset:]), native.Uint32(info[sctpInvertOffset:])
+	if (flags|negations)&^(sctpSource|sctpDestination) != 0 {
 		return nil, false
 	}
 	var found []rules.Match
@@ -87,7 +87,7 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 		}
 		var ok bool
 		if found, ok = appendPorts(found, rules.Side(side), info[field.offset:],
-			negated&field.flag != 0); !ok {
+			negations&field.flag != 0); !ok {
 			return nil, false
 		}
 	}
@@ -95,10 +95,11 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 }
 
 // decodePorts decodes the ranges of source and destination ports of struct xt_tcp or xt_udp.
-func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
-	found, sourceValid := appendPorts(nil, rules.Source, info, negated&negateSource != 0)
+// negations contains the negation flags of the structure.
+func decodePorts(info []byte, negations byte) ([]rules.Match, bool) {
+	found, sourceValid := appendPorts(nil, rules.Source, info, negations&negateSource != 0)
 	found, destinationValid := appendPorts(found, rules.Destination, info[4:],
-		negated&(negateSource<<rules.Destination) != 0)
+		negations&(negateSource<<rules.Destination) != 0)
 	return found, sourceValid && destinationValid
 }
 

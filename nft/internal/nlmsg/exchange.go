@@ -22,8 +22,8 @@ func (e *LostError) Error() string { return "the kernel's answer was lost: " + e
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// AnswerTimeout is the receive timeout of sockets for requests. The kernel answers before the send
-// returns.
+// AnswerTimeout is the receive timeout of sockets for requests. The kernel queues its answer before
+// the send returns, so that a missing answer is lost.
 var AnswerTimeout = unix.Timeval{Sec: 10}
 
 // Open opens a socket of the netlink protocol for requests to the kernel in the namespace of the
@@ -89,7 +89,7 @@ type Buffer [64 << 10]byte
 // buffers contains values of type *Buffer.
 var buffers = sync.Pool{New: func() any { return new(Buffer) }}
 
-// GetBuffer returns a buffer with any content. The caller may release it after use.
+// GetBuffer returns a buffer with arbitrary content. The caller may release it after use.
 func GetBuffer() *Buffer { return buffers.Get().(*Buffer) }
 
 // Release makes the buffer available to [GetBuffer].
