@@ -103,7 +103,8 @@ func (c *call) attachment() decide.Attachment {
 	}
 }
 
-// podUnreadable is the reason for a pod that cannot be read. Package decide does not use it.
+// podUnreadable is the reason of a decision about a pod that cannot be read. Package decide does
+// not use it.
 const podUnreadable decide.Reason = agent.PodUnreadable
 
 // readTimeout returns the time limit for reading the pod and its Namespace from the node agent and

@@ -218,7 +218,7 @@ func TestLinkLocalAddressesDoNotDetermineTheFamilies(t *testing.T) {
 	c.stdin = c.configuration()
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 101 ||
-		!strings.Contains(e.Details, "want one that is neither loopback nor link-local") {
+		!strings.Contains(e.Details, "want at least one address that is neither loopback nor link-local") {
 		t.Errorf("ADD in a namespace without addresses: %+v, want code 101", e)
 	}
 }

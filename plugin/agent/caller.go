@@ -61,8 +61,8 @@ func (c Caller) query(ctx context.Context, r Request, ancillary []byte) ([]byte,
 	return body, nil
 }
 
-// decode decodes the body of an answer into value, and validates value. If err, the error of the
-// query, is not nil, it returns err. description names the type of value in errors.
+// decode decodes the body of an answer into value, and validates value. err is the error of the
+// query; if it is not nil, decode returns it. description names the type of value in errors.
 func decode[T interface{ Validate() error }](
 	value T, body []byte, err error, description string,
 ) (T, error) {
@@ -74,7 +74,7 @@ func decode[T interface{ Validate() error }](
 		return none, errors.New("its answer is not " + description)
 	}
 	if err := value.Validate(); err != nil {
-		return none, fmt.Errorf("its answer is wrong: %w", err)
+		return none, fmt.Errorf("its answer is invalid: %w", err)
 	}
 	return value, nil
 }

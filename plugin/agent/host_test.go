@@ -37,9 +37,9 @@ func TestRulesOfTheNodePassTheSocketUnchanged(t *testing.T) {
 		t.Errorf("rules of the node (-want +got)\n%s", d)
 	}
 	for name, row := range map[string]struct{ old, new, want string }{
-		"another backend":      {`"nft"`, `"ebpf"`, `its answer is wrong: backend: "ebpf" is neither nft nor legacy`},
-		"no network namespace": {"/host/proc/1/ns/net", "", "its answer is wrong: there is no network namespace"},
-		"an invalid address":   {"10.244.1.5", "127.0.0.1", "its answer is wrong: parameters: Pods: "},
+		"another backend":      {`"nft"`, `"ebpf"`, `its answer is invalid: backend: "ebpf" is neither nft nor legacy`},
+		"no network namespace": {"/host/proc/1/ns/net", "", "its answer is invalid: there is no network namespace"},
+		"an invalid address":   {"10.244.1.5", "127.0.0.1", "its answer is invalid: parameters: Pods: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t,

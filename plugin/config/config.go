@@ -27,7 +27,8 @@ type Config struct {
 	PrevResult json.RawMessage
 	// Annotations are the annotations of the pod, if the runtime passes them.
 	Annotations map[string]string
-	// ValidAttachments is the list for GC, or nil if the runtime passes none.
+	// ValidAttachments contains the attachments that GC keeps, or is nil if the runtime passes no
+	// list.
 	ValidAttachments []types.GCAttachment
 
 	// RunDir is the directory of the plugin's files, which the plugin shares with the node agent.

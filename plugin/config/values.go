@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// Descriptions of allowed values that several fields share.
+// Descriptions of allowed values, for several fields of [Config].
 const (
 	nameWant = "a Kubernetes name: 1 to 63 characters of a-z, 0-9, - and .," +
 		" with a letter or digit at both ends"
@@ -38,8 +38,8 @@ const (
 )
 
 // A setter sets a field from its JSON value, and returns the invalid parts: the value, or elements
-// of it. It does not store them. Functions of this file such as path and duration return setters
-// for values of one type; their parameter field returns the address of the field.
+// of it. It does not store the invalid parts. Functions of this file such as path and duration
+// return setters for values of one type; their parameter field returns the address of the field.
 type setter = func(c *Config, raw json.RawMessage) (wrong []string)
 
 // decode decodes a JSON value. Unknown fields of objects are not allowed.

@@ -24,7 +24,7 @@ type Input struct {
 	Attachment
 	// Pod is nil if it is unknown.
 	Pod *Pod
-	// Namespace is the namespace of the pod, or nil if it is unknown. Only selectors need it.
+	// Namespace is the Namespace object of the pod, nil if unknown. Only selectors need it.
 	Namespace *Namespace
 }
 
@@ -158,7 +158,7 @@ func skip(reason Reason, format string, args ...any) Decision {
 	return Decision{Skip, reason, fmt.Sprintf(format, args...)}
 }
 
-// decideWithoutPod decides without the pod.
+// decideWithoutPod decides by the attachment alone.
 func decideWithoutPod(a Attachment, s *Settings) Decision {
 	switch {
 	case a.Namespace == "" || a.Name == "":
@@ -212,8 +212,8 @@ func decideProxy(pod *Pod, s *Settings) Decision {
 }
 
 // proxyType returns the type of the proxy: the first argument of pilot-agent's command proxy. It
-// returns an empty string, which means sidecar, if there is no argument, if the first one is a
-// flag, or if the command is another one.
+// returns an empty string, which means sidecar, if the command has no argument, if its first
+// argument is a flag, or if pilot-agent runs any other command.
 func proxyType(args []string) string {
 	if len(args) < 2 || args[0] != "proxy" || strings.HasPrefix(args[1], "-") {
 		return ""

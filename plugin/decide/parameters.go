@@ -25,7 +25,7 @@ type result struct {
 
 	notes  []Note
 	faults rules.Faults
-	// origins contains the sources of the fields of the Redirect that the pod specifies.
+	// origins contains the sources of the values that the pod specifies, by the field of Redirect.
 	origins map[string]string
 	// isAnnotated contains the fields that an annotation sets.
 	isAnnotated map[string]bool
@@ -131,8 +131,8 @@ func (r *result) addFaults(source string, wrong []string, allowed string) {
 	}
 }
 
-func (r *result) addFault(source, value, want string) {
-	r.faults = append(r.faults, rules.Fault{Field: source, Value: value, Allowed: want})
+func (r *result) addFault(source, value, allowed string) {
+	r.faults = append(r.faults, rules.Fault{Field: source, Value: value, Allowed: allowed})
 }
 
 // setDependentFields sets the fields that depend on several parameters.
@@ -161,7 +161,6 @@ func (r *result) setDependentFields() {
 			"CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: "+
 				"the pod's own servers are not known when its rules are made")
 	}
-	// The servers of the pod's resolv.conf are not known when the sandbox is made.
 	r.Redirect.DNS.All = r.Redirect.DNS.Capture
 }
 
@@ -170,7 +169,7 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 	global := GlobalAddresses(addresses)
 	if len(global) == 0 {
 		r.addFault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)),
-			"one that is neither loopback nor link-local")
+			"at least one address that is neither loopback nor link-local")
 		return
 	}
 	r.Redirect.IPv6 = rules.CapturesIPv6(global, r.DualStack)

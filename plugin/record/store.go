@@ -23,8 +23,9 @@ func In(runDir string) Store { return Store{filepath.Join(runDir, "attachments")
 
 const suffix = ".json"
 
-// file returns the name of the record's file. Container ids and interface names contain no colons.
-func (k Key) file() string { return k.ContainerID + ":" + k.IfName + suffix }
+// fileName returns the name of the record's file. Container ids and interface names contain no
+// colons.
+func (k Key) fileName() string { return k.ContainerID + ":" + k.IfName + suffix }
 
 // Put stores the record and replaces an earlier one of the attachment. The key must be valid.
 func (s Store) Put(r Record) error {
@@ -46,7 +47,7 @@ func (s Store) put(r Record) error {
 		return err
 	}
 	// The file need not survive a crash of the node, because the sandbox does not.
-	return file.WriteNoSync(filepath.Join(s.dir, r.file()), append(data, '\n'))
+	return file.WriteNoSync(filepath.Join(s.dir, r.fileName()), append(data, '\n'))
 }
 
 // Get returns the record of an attachment. If there is no record, the error wraps [fs.ErrNotExist].
@@ -55,7 +56,7 @@ func (s Store) Get(k Key) (Record, error) {
 	if err := k.Validate(); err != nil {
 		return Record{}, err
 	}
-	return s.read(k.file())
+	return s.read(k.fileName())
 }
 
 // read returns the record in the file with the name.
@@ -72,7 +73,7 @@ func (s Store) read(name string) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w: %w", path, errUnusable, err)
 	}
-	if r.file() != name {
+	if r.fileName() != name {
 		return Record{}, fmt.Errorf("%s: %w: it names attachment %s", path, errUnusable, r.Key)
 	}
 	if err := r.checkContent(); err != nil {
@@ -96,7 +97,7 @@ func (s Store) Remove(k Key) error {
 	}
 	names, err := s.names()
 	for _, name := range names {
-		if name == k.file() || strings.HasPrefix(name, file.TempPrefix(k.file())) {
+		if name == k.fileName() || strings.HasPrefix(name, file.TempPrefix(k.fileName())) {
 			err = errors.Join(err, s.remove(name))
 		}
 	}
@@ -111,27 +112,27 @@ func (s Store) remove(name string) error {
 	return nil
 }
 
-// Keys returns the keys of all records in order. It reads only the names of the files. The files
-// may be unusable.
+// Keys returns the keys of all records in order. It reads only the names of the files, which may be
+// unusable.
 func (s Store) Keys() ([]Key, error) {
 	names, err := s.names()
 	var keys []Key
 	for _, name := range names {
 		id, ifname, _ := strings.Cut(strings.TrimSuffix(name, suffix), ":")
-		if k := (Key{id, ifname}); k.file() == name && id != "" && ifname != "" {
+		if k := (Key{id, ifname}); k.fileName() == name && id != "" && ifname != "" {
 			keys = append(keys, k)
 		}
 	}
 	return keys, err
 }
 
-// Of returns the records of all attachments of a container in the order of their keys. The error,
-// which may come with records, names the files that are unusable or cannot be read.
+// Of returns the records of all attachments of a container in the order of their keys. The error
+// names the files that are unusable or cannot be read; the other records are returned with it.
 func (s Store) Of(containerID string) ([]Record, error) { return s.readFiles(containerID+":", "") }
 
-// Others returns the records of the other attachments of the same container. It has the order and
-// the error of [Store.Of].
-func (s Store) Others(k Key) ([]Record, error) { return s.readFiles(k.ContainerID+":", k.file()) }
+// Others returns the records of the container's attachments other than k. The order and the error
+// are as for [Store.Of].
+func (s Store) Others(k Key) ([]Record, error) { return s.readFiles(k.ContainerID+":", k.fileName()) }
 
 // readFiles returns the records of the files whose names have the prefix, except for one file.
 func (s Store) readFiles(prefix, except string) ([]Record, error) {
