@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// values contains the values that an operand is compared with. If they are from a set, decoded keys
-// are cached in the set.
+// values contains the values that an operand is compared with. If the values are the keys of a set,
+// their decoded form is cached in the set.
 type values struct {
 	keys []keyInterval
 	set  *decodedSet
-	name string // of the set, empty if the set is anonymous
+	name string // the name of the set, empty if it is anonymous
 }
 
 func singleInterval(first, last []byte) values { return values{keys: []keyInterval{{first, last}}} }
@@ -145,7 +145,7 @@ func (d *ruleDecoder) addMatch(m rules.Match) {
 
 // addUnknownCondition adds the comparison of the operands with values as an unknown condition.
 func (d *ruleDecoder) addUnknownCondition(ops []operand, negated bool, v values) {
-	combined := operand{effect: rules.Reads} // depends on all operands
+	combined := operand{effect: rules.Reads} // an operand that depends on all operands
 	text := combined.dependOnAll(ops)
 	data := combined.data
 	if len(ops) == 1 && ops[0].isIndex() && isLoopback(v.keys) {
@@ -224,7 +224,8 @@ func keyLength(keys []keyInterval) (int, bool) {
 
 func isSingle(key keyInterval) bool { return bytes.Equal(key.first, key.last) }
 
-// singleKey returns the only key, or false if the keys are not exactly one key of the length.
+// singleKey returns the only key. It returns false unless there is exactly one key, it is a single
+// value, and it has the given length.
 func singleKey(keys []keyInterval, length int) ([]byte, bool) {
 	if len(keys) != 1 || len(keys[0].first) != length || !isSingle(keys[0]) {
 		return nil, false
@@ -309,8 +310,8 @@ func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.M
 	return nil, false
 }
 
-// maxJoinedPorts bounds the number of port ranges in a combined match, because each addition to a
-// match copies its ranges.
+// maxJoinedPorts bounds the number of port ranges in a combined match, because addPort copies all
+// ranges for each port that it adds.
 const maxJoinedPorts = 64
 
 // addPort adds a port match. It combines negated matches of the same side.

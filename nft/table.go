@@ -41,7 +41,7 @@ type Rule struct {
 // A Shift is an expression that shifts the number in a register. Package expr lacks it.
 type Shift struct {
 	Register uint32
-	Length   uint32 // of the number in bytes
+	Length   uint32 // the length of the number in bytes
 	Left     bool   // shift left, otherwise right
 	Bits     uint32
 }
@@ -209,7 +209,7 @@ func (e *encoder) writeSetElement(el *SetElement) {
 	e.addNonZero(unix.NFTA_SET_ELEM_FLAGS, flagIf(el.IntervalEnd, unix.NFT_SET_ELEM_INTERVAL_END)|
 		flagIf(el.Catchall, nftSetElemCatchall))
 	if el.Expires {
-		e.addNumber64(unix.NFTA_SET_ELEM_EXPIRATION, 1) // any time
+		e.addNumber64(unix.NFTA_SET_ELEM_EXPIRATION, 1) // the decoder ignores the value
 	}
 	e.endNest(n)
 }

@@ -31,6 +31,6 @@
 // A process of the namespace determines the number of connections. End examines the conntrack
 // entries while the kernel lists them, and keeps only the TCP sockets in memory, at most 131,072.
 // It then needs about 40 MiB. If the namespace has more sockets, End examines no TCP connections.
-// When [Options.Time] has passed, it examines no further connections. [Report.Unexamined] reports
-// both. A namespace with more than 10,000 addresses is an error.
+// When [Options.Time] has passed, it examines no further connections. [Report.Unexamined] names the
+// limit that was reached. A namespace with more than 10,000 addresses is an error.
 package established

@@ -76,11 +76,11 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 			ids:      newOwnerIDs(ns, o.ProcDir, deadline),
 			deadline: deadline,
 			// The cache keys and the senders to evaluate depend on the matches of the ruleset.
-			sourcePorts: matchesSourcePorts(&rs),
-			uids:        representativeIDs(&rs, false),
-			gids:        representativeIDs(&rs, true),
-			markValues:  representativeMarks(&rs),
-			outcomes:    map[query]rules.Outcome{}, devices: map[netip.Addr]string{},
+			usesSourcePorts: matchesSourcePorts(&rs),
+			uids:            representativeIDs(&rs, false),
+			gids:            representativeIDs(&rs, true),
+			markValues:      representativeMarks(&rs),
+			outcomes:        map[query]rules.Outcome{}, devices: map[netip.Addr]string{},
 		}
 		return e.run()
 	})

@@ -22,8 +22,8 @@ type evaluator struct {
 	ruleset  *rules.Ruleset
 	ids      *ownerIDs
 	deadline time.Time
-	// sourcePorts reports whether rules match source ports.
-	sourcePorts bool
+	// usesSourcePorts reports whether rules match source ports.
+	usesSourcePorts bool
 	// uids, gids and markValues are the results of representativeIDs and representativeMarks for
 	// the ruleset.
 	uids, gids, markValues []uint32
@@ -78,8 +78,8 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrack.Entr
 		o := e.outcome(q)
 		d := e.decideByOutcome(q, o, target)
 		decisions = append(decisions, d)
-		// Only rules assign a zone other than 0. Therefore a sender is possible only if the rules
-		// assign the zone of the entry to its packet.
+		// Only rules assign a zone other than 0. Therefore, if the entry has such a zone, a sender
+		// is possible only if the rules assign this zone to its packet.
 		if c != nil && c.Zone != 0 && o.Undecided == "" && o.Zone == c.Zone {
 			inZone = append(inZone, d)
 		}
@@ -157,7 +157,7 @@ func (e *evaluator) senders(h rules.Hook, s *socketInfo) []sender {
 // outcome returns the outcome of the first packet under the ruleset. It caches results.
 func (e *evaluator) outcome(q query) rules.Outcome {
 	key := q
-	if !e.sourcePorts {
+	if !e.usesSourcePorts {
 		key.from = netip.AddrPortFrom(q.from.Addr(), 0)
 	}
 	if o, isCached := e.outcomes[key]; isCached {
@@ -210,7 +210,7 @@ func cache[K comparable, V any](results map[K]V, key K, result V) {
 
 // representativeIDs returns the bounds of each range of users, or of groups if group is true, in
 // the matches of the ruleset, and an id outside all ranges if there is one. If the ranges do not
-// overlap, the ruleset treats every id like one of these.
+// overlap, the ruleset treats every other id like one of the returned ids.
 func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 	var ranges []rules.IDRange
 	for m := range allMatches(rs) {

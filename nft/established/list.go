@@ -54,12 +54,12 @@ type socketInfo struct {
 type socketTable struct {
 	// sockets maps the local and the peer address of each connected socket to the socket.
 	sockets map[[2]endpoint]socketInfo
-	// peers maps the peer address of each of these sockets to the socket's local address.
+	// peers maps the peer address of each connected socket to the socket's local address.
 	peers map[endpoint]endpoint
 	// listeners contains the listening sockets, and ports their ports.
 	listeners map[listener]bool
 	ports     map[uint16]bool
-	addresses map[netip.Addr]bool // of the namespace
+	addresses map[netip.Addr]bool // the addresses of the namespace
 }
 
 // An endpoint is an address and a port in 18 bytes, instead of 32 for a [netip.AddrPort]. An IPv4
@@ -104,7 +104,8 @@ func (t *socketTable) readAddresses() error {
 
 // readSockets adds the TCP sockets of the namespace of the thread.
 func (t *socketTable) readSockets(deadline time.Time) error {
-	// The listeners are listed separately, because the kernel then visits no other sockets.
+	// List the listeners separately: the kernel does not visit other sockets for a list of
+	// listeners.
 	for _, states := range []sockdiag.States{sockdiag.Listening, sockdiag.Connected} {
 		for s, err := range sockdiag.List(rules.TCP, states) {
 			switch {

@@ -23,7 +23,7 @@ type foundRoute struct {
 	preferred   netip.Addr   // the source address of packets of unbound sockets
 	table       uint32
 	metric      uint32
-	nextHop     // of a route without several next hops
+	nextHop     // of a route with one next hop
 	// hops contains the first maxHops of several next hops. moreHops is set if there are more.
 	hops     []nextHop
 	moreHops bool
@@ -34,7 +34,7 @@ type foundRoute struct {
 	isOverLo bool
 	// encap is the type of an encapsulation of the route or of a next hop; 0: none. See joinEncaps.
 	encap uint16
-	// others is the text of the fields that are not listed above, known or not.
+	// others is the text of all attributes without a field above, known or not.
 	others string
 }
 
@@ -151,7 +151,7 @@ func prefixOf(address []byte, unspecified netip.Addr, bits uint8) netip.Prefix {
 	return netip.PrefixFrom(a, int(bits))
 }
 
-// set sets a field of the next hop from an attribute. It ignores other attributes.
+// set sets the field of the next hop for an attribute. It ignores an attribute without a field.
 func (h *nextHop) set(kind uint16, value []byte) {
 	switch kind {
 	case unix.RTA_OIF:

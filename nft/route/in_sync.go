@@ -78,8 +78,8 @@ func (q *fastCheck) send(request []byte) error {
 	return err
 }
 
-// checkComplete returns an error, after a query, if a wanted object is missing, or if ::6 exists
-// and is not wanted.
+// checkComplete returns an error if a wanted object is missing, or if ::6 exists and is not wanted.
+// It must follow a call of query or addPassthrough.
 func (q *fastCheck) checkComplete() error {
 	if q.hasPassthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.hasRule, false) {
 		return errInconclusive

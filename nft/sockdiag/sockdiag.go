@@ -29,7 +29,7 @@ const (
 	Closing  State = 11
 )
 
-// States is a set of states: state n has the value 1<<n.
+// States is a set of states: it includes the state n if the bit 1<<n is set.
 type States uint32
 
 // Sets of states.

@@ -52,7 +52,7 @@ const (
 
 const (
 	logger        = "nfnetlink_log"
-	loggerFile    = "/proc/sys/net/netfilter/nf_log/%d" // of a family
+	loggerFile    = "/proc/sys/net/netfilter/nf_log/%d" // the number is the family
 	groupsFile    = "/proc/thread-self/net/netfilter/nfnetlink_log"
 	loggerMissing = "the kernel lacks nfnetlink_log, which traces of iptables-legacy need"
 	// copiedBytes is the number of bytes of each packet that the kernel logs. It suffices for the
@@ -95,7 +95,7 @@ func (l *Log) open(buffer int) (err error) {
 		attribute(attrThreshold, 0, 0, 0, 1)); err != nil { // send each packet immediately
 		return fmt.Errorf("configure nfnetlink_log: %w", err)
 	}
-	// Kernels before 4.4, and without CONFIG_NETFILTER_NETLINK_GLUE_CT, do not report the
+	// Kernels before 4.4, and kernels without CONFIG_NETFILTER_NETLINK_GLUE_CT, do not report the
 	// connection.
 	_ = l.configure(unix.AF_UNSPEC, attribute(attrFlags, 0, flagConntrack))
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -174,7 +174,7 @@ func (b *Batch) addLogged(data []byte) {
 	})
 }
 
-// Close releases the group and restores the logger of the namespace.
+// Close releases the group and restores the previous loggers of the namespace.
 func (l *Log) Close() error {
 	l.closeOnce.Do(func() {
 		if l.events == nil {

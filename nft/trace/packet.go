@@ -67,7 +67,7 @@ func (p *Packet) contains(e Event) bool {
 }
 
 // repeats reports whether the event repeats an earlier event at the same rule of a built-in chain,
-// which a packet traverses once in each table. If so, the earlier event belongs to another packet
+// which a packet traverses once in each table. If so, the two events belong to different packets
 // with the same header.
 func (e *Event) repeats(earlier Event) bool {
 	return e.isLegacy() && e.Number == earlier.Number && e.Table == earlier.Table &&
@@ -105,8 +105,8 @@ func (c *Collector) findOrAdd(now time.Time, e Event) *Packet {
 		if !e.isLegacy() && slices.Contains(p.ids, e.ID) {
 			return p
 		}
-		// Events of iptables-legacy have no id. If the event or all events of the packet are such
-		// events, compare the headers.
+		// Events of iptables-legacy have no id. Compare the headers if the event, or each event of
+		// the packet, is from iptables-legacy.
 		mayCompare := e.isLegacy() || e.Header != nil && len(p.ids) == 0
 		if mayCompare && p.contains(e) {
 			if !e.isLegacy() {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes further matches that the model does not represent. The text identifies the
-// match, and is the same for a match from the kernel and from iptables-save.
+// This file formats matches that the model does not represent. The text identifies the match, and
+// is the same for a match that was read from the kernel or from iptables-save.
 
 // TCPMSSMatchText returns the text of the match tcpmss, which compares the maximum segment size
 // option.
@@ -78,7 +78,8 @@ type Recent struct {
 	Mask              netip.Addr
 }
 
-// recentOptions contains the options that are bits of check_set (XT_RECENT_CHECK and others).
+// recentOptions contains the options that are bits of the field check_set (XT_RECENT_CHECK and
+// others).
 var recentOptions = [...]struct {
 	bit    uint8
 	option string
@@ -190,7 +191,7 @@ type Time struct {
 	KernelTimeZone, Contiguous                          bool
 }
 
-// NewTime returns a match of every time.
+// NewTime returns the match that every time satisfies.
 func NewTime() Time {
 	return Time{
 		DateStop: math.MaxInt32, TimeStop: 24*60*60 - 1, MonthDays: ^uint32(1), WeekDays: 0xfe,
