@@ -13,12 +13,12 @@ import (
 
 // Tools finds and runs the programs that write rules into a namespace.
 type Tools struct {
-	// Dir is a working directory for copies of programs and for files. Bin is the directory with
-	// the programs that the Makefile built.
+	// Dir is a working directory for files and for copies of the programs in Bin; if it is empty,
+	// they are not copied. Bin is the directory with the programs that the Makefile built.
 	Dir, Bin string
 }
 
-// Names of built programs, relative to Tools.Bin.
+// Paths, relative to Tools.Bin, of the programs that the Makefile builds.
 const (
 	Rules         = "rules"
 	SluiceCNI     = "sluice-cni"
@@ -29,8 +29,9 @@ const (
 	InstallCNI    = "e2e/install-cni" // shared with e2e/suite
 )
 
-// Find returns the path of a program: of a copy in t.Dir if the Makefile built the program, and
-// otherwise of the program in PATH. The error describes how to get the program.
+// Find returns the path of a program. If the program is in t.Bin, the path is that of a copy in
+// t.Dir. Otherwise, Find searches PATH, /usr/sbin and /sbin. The error describes how to get the
+// program.
 func (t Tools) Find(name string) (string, error) {
 	built := filepath.Join(t.Bin, name)
 	if info, err := os.Stat(built); err == nil && info.Mode().IsRegular() {
@@ -45,10 +46,10 @@ func (t Tools) Find(name string) (string, error) {
 		"packages nftables and iptables", name)
 }
 
-// copyProgram returns the path of a copy of a built program, which it makes at the first call. If
-// t.Dir is empty, it returns the path of the built program. Installers of CNI plugins copy the
-// program too. A copy starts faster than the file that the linker wrote, because the page cache
-// holds the copy in larger folios. This saves a tenth of the plugin's CPU time.
+// copyProgram copies a built program to t.Dir, unless the copy exists, and returns the path of the
+// copy. If t.Dir is empty, it returns the path of the built program. Programs on a node are copies
+// too. A copy starts faster than the file that the linker wrote, because the page cache holds the
+// copy in larger folios. This saves a tenth of the plugin's CPU time.
 func (t Tools) copyProgram(built string) (string, error) {
 	if t.Dir == "" {
 		return built, nil
@@ -65,7 +66,7 @@ func (t Tools) copyProgram(built string) (string, error) {
 }
 
 // Command returns a command in the namespace. iptables locks a file in t.Dir, so that it does not
-// wait for other processes of the machine.
+// wait for iptables processes outside the benchmark.
 func (t Tools) Command(ns *netns.NS, name string, stdin []byte, args ...string) (*Command, error) {
 	path, err := t.Find(name)
 	if err != nil {
@@ -125,8 +126,8 @@ type installer struct {
 	commands func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error)
 }
 
-// byFlags returns an installer whose command has the arguments before, the sidecar's flags, and the
-// arguments after.
+// byFlags returns an installer that runs the program with these arguments: before, the sidecar's
+// flags, and after.
 func byFlags(name string, kind report.Kind, program string, before, after []string) installer {
 	return installer{name, kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
 		c, err := t.Command(ns, program, nil, slices.Concat(before, s.Flags(), after)...)
@@ -134,8 +135,8 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 	}}
 }
 
-// The installers. The name of an Istio installer ends with the backend that it selects; auto means
-// that it detects one. istio-init is the program pilot-agent, which the init container
+// The installers. The name of an Istio installer ends with the backend; auto means that the program
+// detects one. istio-init is the program pilot-agent, which the init container
 // executes. It includes istio-iptables, which is also a separate program.
 var (
 	rulesApply  = byFlags("rules apply", report.Sluice, Rules, []string{"apply"}, nil)

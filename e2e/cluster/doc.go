@@ -15,18 +15,18 @@
 // read-only from this machine. /run, with the pods' network namespaces in /run/netns, and /tmp are
 // tmpfs. The other directories, such as /etc/cni/net.d, /opt/cni/bin and /var/lib, are in the
 // cluster's directory, which is the node's disk. All mounts are shared, so a pod that mounts
-// /var/run/netns with HostToContainer sees the namespaces of later pods. The node has no outside
-// network; connections to other addresses fail immediately.
+// /var/run/netns with HostToContainer sees the namespaces of later pods. The node is not
+// connected to any other network; connections to addresses outside the cluster fail immediately.
 //
-// This process accesses the API server through a port on the loopback interface, and the node
-// through [Node.Command] and [Node.Path]. To send packets from the node or a pod, a test runs a
-// program there, with Command, exec or a pod.
+// The test process accesses the API server through a port on the loopback interface, and the node
+// through [Node.Command] and [Node.Path]. To send packets from the node or from a pod, a test runs
+// a program there.
 //
 // # Limits
 //
 // The node shares the kernel of this machine. A privileged pod can change everything that has no
-// namespace: modules, the time, and most of /proc/sys other than net. Files of the node are mounted
-// over the sysctls that the kubelet sets.
+// namespace: modules, the time, and most of /proc/sys other than net. The kubelet does not change
+// the kernel's sysctls, because files of the node are mounted over those that it sets.
 //
 // # Kind
 //

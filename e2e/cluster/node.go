@@ -29,15 +29,16 @@ type Node interface {
 	// Name returns the name of the Node object, which is also the host name.
 	Name() string
 
-	// Path returns the path of a node's file for this process, such as Path("/etc/cni/net.d").
-	// Absolute symbolic links of the node do not resolve in it. The path is valid until the node
-	// reboots or stops. It is empty if the node is a virtual machine.
+	// Path returns the path at which this process can open a file of the node, for example
+	// Path("/etc/cni/net.d"). The file's path on the node must not contain absolute symbolic links,
+	// because this process resolves them on its own file system. The returned path is valid until
+	// the node reboots or stops. It is empty if the node is a virtual machine.
 	Path(file string) string
 
 	// Command returns a command that runs in all namespaces of the node, as root, with the PATH of
 	// the node's services. The PATH includes kubectl (as cluster administrator), crictl, nft, ip,
 	// ctr if the runtime is containerd (use -n k8s.io), and the programs in /usr. The command is
-	// killed when ctx is done; on a virtual machine, only its connection is closed.
+	// killed when ctx is done; on a virtual machine, only its ssh client is killed.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
 	// Listen returns a listener of this process on a TCP address of the node, such as
@@ -46,10 +47,10 @@ type Node interface {
 	Listen(address string) (net.Listener, error)
 
 	// StopService stops a service, and returns when the service has ended. The service is not
-	// restarted until StartService. On a local node, it is stopped with SIGKILL: an API server that
-	// stops in an orderly way removes the endpoint of the Service kubernetes, and kube-proxy may
-	// not know the new one until a minute after the API server has started. Containers survive the
-	// stop of containerd and kubelet. Stopping a stopped service is not an error.
+	// restarted until StartService. A node of [Start] stops it with SIGKILL, because an API server
+	// that ends gracefully removes its endpoint from the Service kubernetes, and after its next
+	// start kube-proxy may take a minute to learn the new endpoint. Containers keep running while
+	// containerd or the kubelet is stopped. Stopping a stopped service is not an error.
 	StopService(ctx context.Context, service string) error
 
 	// StartService starts a stopped service, and returns before it is ready. Starting a running
@@ -58,7 +59,7 @@ type Node interface {
 
 	// KillService kills a service with SIGKILL. The node's init restarts the service within
 	// seconds. On a kind node, the services of the control plane and kube-proxy run in pods, and
-	// the kubelet restarts them; it waits longer after each kill.
+	// the kubelet restarts them, with a delay that increases after each kill.
 	KillService(ctx context.Context, service string) error
 
 	// Reboot ends all processes of the node, including the pods' processes, and removes all its
@@ -68,7 +69,7 @@ type Node interface {
 	Reboot(ctx context.Context) error
 }
 
-// listen listens on a TCP address in the network namespace of a file.
+// listen listens on a TCP address in the network namespace that namespaceFile refers to.
 func listen(namespaceFile, address string) (listener net.Listener, err error) {
 	ns, err := netns.Open(namespaceFile)
 	if err != nil {

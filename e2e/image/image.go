@@ -39,7 +39,8 @@ func Sluice(ref string) Spec {
 	_, tag := splitRef(ref)
 	return Spec{
 		Ref: ref, Entrypoint: []string{"/usr/local/bin/sluice-node"}, Cmd: []string{"run"},
-		// The other programs of the image need no privileges. The chart runs the agent as root.
+		// The agent needs root, and the chart overrides the user for it. The other programs of the
+		// image need no privileges.
 		User: "65532:65532", Env: []string{"PATH=/usr/local/bin"},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    "sluice",
@@ -55,7 +56,7 @@ type Platform struct {
 	// Architecture is a GOARCH, amd64 or arm64. The operating system is Linux.
 	Architecture string
 	// Root contains regular files and directories. All files must be programs or libraries for the
-	// architecture. A program that is not static requires its dynamic loader in Root.
+	// architecture. A dynamically linked program requires its loader in Root.
 	Root fs.FS
 }
 
@@ -70,7 +71,8 @@ type Report struct {
 // A Variant is the image for one platform.
 type Variant struct {
 	Architecture, Digest string
-	// Compressed and Unpacked are sizes in bytes.
+	// Compressed is the size of the manifest, the configuration and the compressed layers in bytes.
+	// Unpacked is the total size of the files in bytes.
 	Compressed, Unpacked int64
 }
 
@@ -108,10 +110,10 @@ func Write(w io.Writer, spec Spec) (Report, error) {
 	})
 }
 
-// NameAnnotation is the annotation with the full name of an image in an archive.
+// NameAnnotation is the key of the annotation that contains the full name of an archive's image.
 const NameAnnotation = "io.containerd.image.name"
 
-// WriteLayout writes a single image as an archive, as [Write] does.
+// WriteLayout writes an image without variants, as an archive in the format of [Write].
 func WriteLayout(w io.Writer, ref string, image v1.Image) error {
 	return writeLayout(w, ref, func(dir layout.Path, o layout.Option) error {
 		return dir.AppendImage(image, o)
@@ -158,7 +160,8 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// splitRef splits a reference into name and tag. The tag may be empty. The name may contain a port.
+// splitRef splits a reference into name and tag. The tag is empty if the reference has none. The
+// registry in the name may have a port.
 func splitRef(ref string) (name, tag string) {
 	base := path.Base(ref)
 	_, tag, found := strings.Cut(base, ":")

@@ -26,7 +26,7 @@ type AmbientHostConfiguration struct {
 	Changes []PodChange
 }
 
-// A PodChange adds a pod to the mesh, or removes it.
+// A PodChange adds a pod to the mesh, or removes a pod from the mesh.
 type PodChange struct {
 	Remove    bool
 	UID       string
@@ -135,8 +135,8 @@ func (p Program) RunAmbientHost(
 	return run(ns, cmd)
 }
 
-// writeProcess writes to dir the files of a process in /proc by which istio-cni recognizes the
-// kubelet.
+// writeProcess writes the files by which istio-cni recognizes the kubelet. dir is the directory of
+// the process in a replacement for /proc.
 func writeProcess(dir, name string, uid uint32) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -200,8 +200,8 @@ func randomChanges(r *rand.Rand, n int) []PodChange {
 	return changes
 }
 
-// randomPodAddresses returns an unused IPv4 address, IPv6 address or both, and adds them to used.
-// Many addresses are adjacent.
+// randomPodAddresses returns an IPv4 address, an IPv6 address or both, and adds them to used. It
+// returns no address that is already in used. Many addresses are adjacent.
 func randomPodAddresses(r *rand.Rand, used map[netip.Addr]bool) []netip.Addr {
 	unused := func(networks []string) netip.Addr {
 		for {

@@ -35,12 +35,13 @@ type Facts struct {
 	// Destroy reports whether nf_tables can delete an object without an error if it does not exist
 	// (Linux 6.3).
 	Destroy bool
-	// MissingNFT and MissingLegacy list missing features that rules can use.
+	// MissingNFT and MissingLegacy list the features that rules can use and nf_tables or
+	// iptables-legacy lacks.
 	MissingNFT, MissingLegacy []string `json:",omitempty"`
 }
 
-// A console contains what a machine has reported: its kernel, and the output and the exit of each
-// step.
+// A console contains the events of a machine's console: the kernel's release, and the output and
+// the exit of each step.
 type console struct {
 	release string                // of the kernel, as in uname -r
 	lines   map[string][]string   // by step
@@ -124,8 +125,8 @@ func (c *console) checkBackend(result *Result, name compat.BackendName) error {
 		c.checkStep(stepClean+string(name)))
 }
 
-// appliedBackend returns the backend that rules apply used. If rules apply printed an error,
-// refusal is this error. err reports output that is not JSON.
+// appliedBackend returns the backend that rules apply used. refusal contains the errors that rules
+// apply printed; it is empty if there are none. err is not nil if the output is not JSON.
 func (c *console) appliedBackend(
 	step string,
 ) (backend compat.BackendName, refusal string, err error) {
@@ -179,8 +180,8 @@ func checkFeatures(backend string, available bool, missing []string) error {
 	return fmt.Errorf("the kernel lacks features of %s: %s", backend, strings.Join(missing, ", "))
 }
 
-// failed returns a text for each test that did not pass. If all tests passed, but their program
-// failed, it returns a text about that failure.
+// failed returns a message for each test that did not pass. If all tests passed, but the test
+// program failed, it returns one message about the program.
 func (c *console) failed(pkg string, tests []string) []string {
 	passed := map[string]bool{}
 	for _, line := range c.lines[stepTests+pkg] {

@@ -42,22 +42,23 @@ var sourceDirs = map[string]string{
 
 // A Release describes what is built, and from which commit.
 type Release struct {
-	// Source is the directory of a clean checkout of Commit. Out is the output directory. It is
-	// created, and must be empty if it exists.
+	// Source is the directory of a clean checkout of Commit. Out is the output directory. If it
+	// exists, it must be empty; otherwise, Build creates it.
 	Source, Out string
 	// Version is a semantic version with the prefix v.
 	Version string
 	// Commit is the full hash of the commit. Time is the time of the commit.
 	Commit string
 	Time   time.Time
-	// Hub is the registry and the path of the image and the chart, such as ghcr.io/sluice-mesh.
+	// Hub is the registry and the path prefix of the image and the chart, such as
+	// ghcr.io/sluice-mesh.
 	Hub string
 	// Key signs the checksums, the image and the chart. If it is nil, there are no signatures.
 	Key *ecdsa.PrivateKey
 	// Progress receives the name of each step. It may be nil.
 	Progress func(step string)
 
-	artifacts []artifact // files that were written
+	artifacts []artifact // files that were written to Out
 }
 
 // An artifact is a file in Out.
@@ -231,7 +232,7 @@ func (r *Release) imageName() string {
 	return fmt.Sprintf("sluice_%s_image.tar", r.versionNumber())
 }
 
-// finish writes the files that depend on other artifacts.
+// finish writes the files that depend on the artifacts written before.
 func (r *Release) finish(imageDigest string) error {
 	if err := r.addKrew(); err != nil {
 		return err

@@ -14,7 +14,7 @@ type Results struct {
 	Machine Machine `json:"machine"`
 	// Programs are the measured programs.
 	Programs []Program `json:"programs"`
-	// Rounds is the default number of rounds.
+	// Rounds is the number of rounds of a row whose Rounds is 0.
 	Rounds int   `json:"rounds"`
 	Rows   []Row `json:"rows"`
 	// Pod is the pod whose size the extrapolation to nodes and clusters uses.
@@ -57,7 +57,7 @@ type Row struct {
 	Name  string `json:"name"`
 	// Note explains how to interpret the figures.
 	Note string `json:"note,omitempty"`
-	// Rounds is the number of rounds of this row; 0 for the default number.
+	// Rounds is the number of rounds of this row; 0 for Results.Rounds.
 	Rounds  int     `json:"rounds,omitempty"`
 	Entries []Entry `json:"entries,omitempty"`
 	Goals   []Goal  `json:"goals,omitempty"`
@@ -67,8 +67,8 @@ type Row struct {
 	Plotted Quantity `json:"plotted,omitempty"`
 }
 
-// An Omission is a candidate, or with an empty name a whole row, that was omitted from the results.
-// Text is the reason.
+// An Omission is a candidate that was omitted from the results. If Name is empty, the whole row was
+// omitted. Text is the reason.
 type Omission struct {
 	Name string `json:"name,omitempty"`
 	Text string `json:"why"`
@@ -85,8 +85,8 @@ type Entry struct {
 // A Kind is the role of an entry.
 type Kind string
 
-// The kinds.
 const (
+	// Peer marks a program of another project. Sluice marks a program or the library of Sluice.
 	Peer   Kind = ""
 	Sluice Kind = "ours"
 	// Floor marks a program that does only the minimum that the task requires. It has the lowest

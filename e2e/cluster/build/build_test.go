@@ -178,7 +178,7 @@ func TestLockIsExclusive(t *testing.T) {
 		}
 		locked <- err
 	}()
-	if line := <-log; !strings.Contains(line, "waiting for another process") {
+	if line := <-log; !strings.Contains(line, "waiting for another process to build it") {
 		t.Errorf("log %q, want a message about waiting", line)
 	}
 	select {

@@ -14,28 +14,28 @@ import (
 
 // Software contains the paths of a node's programs on this machine.
 type Software struct {
-	// Directories of static programs. Kubernetes contains kubelet, kubectl, kubeadm, etcd and the
-	// control plane; Runtime contains containerd, its shim, runc, ctr and crictl; Plugins contains
-	// the CNI plugins.
+	// Kubernetes, Runtime and Plugins are directories with statically linked programs. Kubernetes
+	// contains kubelet, kubectl, kubeadm, etcd and the control plane; Runtime contains containerd,
+	// its shim, runc, ctr and crictl; Plugins contains the CNI plugins.
 	Kubernetes, Runtime, Plugins string
 	// Node is the program cmd/node.
 	Node string
-	// Logs is the directory for logs after a failure, which may not exist.
+	// Logs is the directory to which logs are copied after a failure. It may not exist.
 	Logs string
 	// Pause is the archive of pauseImage, the image of pods' sandboxes. DNS is the archive of
 	// dnsImage, which contains CoreDNS.
 	Pause, DNS string
-	// Only ForKind sets these. Kind is a directory with the program kind, and the name of its
-	// default node image in the file image. Docker is a directory with docker; its programs are in
-	// the subdirectories DockerPath. NodeRoot is the file system of a kind node; it must not be
-	// changed.
+	// Only ForKind sets Kind, Docker and NodeRoot. Kind is a directory with the program kind and
+	// the file image, which contains the name of kind's default node image. Docker is a directory
+	// with Docker, whose programs are in the subdirectories of DockerPath. NodeRoot is the root
+	// directory of a kind node's file system; its files must not be changed.
 	Kind, Docker, NodeRoot string
-	// Only ForVM sets these. VM is a directory with the boot files of a virtual machine. CRIO is a
-	// directory with CRI-O, if the machine uses it.
+	// Only ForVM sets VM and CRIO. VM is a directory with the boot files of a virtual machine. CRIO
+	// is a directory with CRI-O, if the machine uses it.
 	VM, CRIO string
 }
 
-// Names of the images that are built here.
+// Names of the images that this package builds.
 const (
 	pauseImage = "e2e.sluice.test/pause:1"
 	dnsImage   = "e2e.sluice.test/coredns:1"
@@ -45,7 +45,7 @@ const (
 // bin/e2e of the checkout, in directories named after the component and a hash of its inputs. Build
 // is safe for concurrent use by several processes. It writes its progress to log.
 func Build(ctx context.Context, log io.Writer) (*Software, error) {
-	// The components that are built fastest are first, so that errors appear early.
+	// The components that take the least time are first, so that errors appear early.
 	return buildSoftware(ctx, log, nodeProgram, pause, containers, kubernetes, dns)
 }
 
@@ -108,7 +108,7 @@ func (b *builder) lock() (unlock func(), err error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		fmt.Fprintln(b.log, "software: waiting for another process that builds it")
+		fmt.Fprintln(b.log, "software: waiting for another process to build it")
 		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
 			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 		}

@@ -22,9 +22,9 @@ type Machine struct {
 	dir     string
 	spec    Spec
 	monitor *exec.Cmd
-	input   io.Closer // of the monitor, which stops the machine when it is closed
+	input   io.Closer // the monitor's standard input; closing it stops the machine
 
-	calls sync.Mutex // held during a call of conn
+	calls sync.Mutex // held during each conn.call
 	conn  conn       // to the monitor
 
 	mu     sync.Mutex
@@ -33,7 +33,7 @@ type Machine struct {
 }
 
 // Start boots a machine in dir, and returns when it has been set up, without waiting for services.
-// program is the path of cmd/node. If Start fails, it removes the directory.
+// program is the path of the built cmd/node. If Start fails, it removes dir.
 func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, error) {
 	m := &Machine{dir: dir.path, spec: spec}
 	if err := m.startMonitor(program, dir); err != nil {
@@ -136,14 +136,14 @@ func (m *Machine) PID() int {
 // Dir returns the machine's directory, which contains LogDir.
 func (m *Machine) Dir() string { return m.dir }
 
-// Path returns the path of a file of the machine on the host. It is valid until the machine
+// Path returns the path on the host of a file of the machine. The path is valid until the machine
 // reboots.
 func (m *Machine) Path(file string) string {
 	return filepath.Join("/proc", strconv.Itoa(m.PID()), "root", file)
 }
 
-// Command returns a command that runs inside the machine with the environment of its services. It
-// is killed when ctx is done.
+// Command returns a command that runs inside the machine with the environment of the machine's
+// services. The command is killed when ctx is done.
 func (m *Machine) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	// setpriv kills the command when nsenter is killed. Otherwise the command, which is in another
 	// PID namespace, would outlive nsenter.
