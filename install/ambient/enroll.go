@@ -147,7 +147,7 @@ func (n *Node) add(
 
 // undoAdd removes a pod whose ADD failed from ztunnel and from the node's rules, and closes the
 // pod's network namespace. Rules stay in the namespace: the runtime removes the namespace, and
-// calls ADD again with another one.
+// calls ADD again with a new namespace.
 func (n *Node) undoAdd(p *pod) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // Remove sends the message, and does not wait for the acknowledgement
@@ -194,7 +194,7 @@ func (n *Node) enroll(
 	}
 	if err = n.notifyZtunnel(ctx, reported, isADD); err != nil {
 		// If the rules existed already, an earlier agent has enrolled the pod, and ztunnel has not
-		// connected to this one yet. The annotation then stays.
+		// connected to this agent yet. The annotation then stays.
 		p.shouldAnnotate = p.awaitsZtunnel || !errors.Is(err, ztunnel.ErrNotConnected)
 		return applied, source.WithKind(agent.KindZtunnel, err)
 	}

@@ -41,9 +41,9 @@ type pod struct {
 	// isUnlisted is set from the pod's ADD until the cache reports the pod. While it is set, the
 	// pod may exist although the cache does not contain it. Node.mu protects it.
 	isUnlisted bool
-	// lock protects the other fields. It is held while the pod is reconciled or enrolled, even
-	// while ztunnel does not reply. It is a semaphore, because acquiring it must respect a
-	// deadline.
+	// lock protects the fields below; rulesLock and mu also protect some of them. lock is held
+	// while the pod is reconciled or enrolled, even while ztunnel does not reply. It is a
+	// semaphore, because the wait for it must respect a deadline.
 	lock *semaphore.Weighted
 
 	// rulesLock is held while the rules in ns are read or written. It is a semaphore for the same

@@ -71,7 +71,7 @@ func (n *Node) reconcile(
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
-	// ctx may be done: the requests that report the result have time limits of their own.
+	// ctx may be done: the requests that report the result have separate time limits.
 	isDisconnected := errors.Is(err, ztunnel.ErrNotConnected)
 	if !isDisconnected {
 		p.disconnectedSince = time.Time{}

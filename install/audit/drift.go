@@ -17,13 +17,13 @@ import (
 )
 
 // onDifferences handles differences between the actual and the desired state. otherErr is the error
-// of reading the other backend, or nil. It does not prevent the repair, because a process of the
-// pod may have caused it.
+// if the rules of another backend than found.Backend cannot be read, and otherwise nil. It does not
+// prevent the repair, because a process of the pod may have caused it.
 func (r *auditRun) onDifferences(
 	ctx context.Context, ns Namespace, found compat.Comparison, otherErr error,
 ) {
 	noRules := false
-	if !found.HasRules { // the other backend may have rules
+	if !found.HasRules { // another backend may have rules
 		var err error
 		if noRules, err = ns.HasNoRules(); err != nil {
 			// A pod that started without the plugin is repaired only if the policy selects it, and
@@ -130,7 +130,7 @@ func (r *auditRun) repair(
 }
 
 // An incompleteRepairError is the error of a repair after which the backend has no differences, for
-// example because the other backend could not be read. It does not delay the next repair.
+// example because another backend could not be read. The error does not delay the next repair.
 type incompleteRepairError struct{ error }
 
 // errRemovedAgain is the error of a repair after which the pod has no rules: another process has

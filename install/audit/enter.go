@@ -75,20 +75,20 @@ func (r *auditRun) discardSandbox() {
 // been missing for errorBackoff, requestSandbox also logs the reason, and performs the actions that
 // do not need the sandbox; until then the runtime may be replacing the sandbox.
 func (r *auditRun) requestSandbox(ctx context.Context) {
-	missing := r.timeSince(&r.withoutSandboxSince)
+	missingFor := r.timeSince(&r.withoutSandboxSince)
 	r.mu.Lock()
-	isRetried, lookup := r.queue.NumRequeues(r.uid) > 0, r.lookup
+	isRetried, missing := r.queue.NumRequeues(r.uid) > 0, r.missing
 	r.mu.Unlock()
-	hasEnded := r.item.PodStatus.Deleted && (lookup.Ended || len(r.pod.records) == 0)
-	if r.orphaned && lookup.Err != nil && hasEnded {
+	hasEnded := r.item.PodStatus.Deleted && (missing.Ended || len(r.pod.records) == 0)
+	if r.orphaned && missing.Err != nil && hasEnded {
 		r.ended = true
 		return
 	}
 	r.needsSandbox = (r.hasStarted() || r.item.PodStatus.Deleted) && !hasEnded
 	if isRetried && r.needsSandbox {
 		r.state = Unknown
-		if missing >= errorBackoff {
-			r.logUnknownState(lookup.Err)
+		if missingFor >= errorBackoff {
+			r.logUnknownState(missing.Err)
 			if r.desired.origin == fromPod {
 				r.applyPolicy(ctx, time.Time{})
 			}

@@ -85,7 +85,7 @@ func (a *Auditor) onFound(uid string, sb sandbox.Sandbox) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.pods[uid]; p != nil {
-		p.sandbox, p.lookup = &sb, sandbox.Missing{}
+		p.sandbox, p.missing = &sb, sandbox.Missing{}
 		a.queue.Add(uid)
 	}
 }
@@ -96,7 +96,7 @@ func (a *Auditor) onNotFound(uid string, m sandbox.Missing) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.pods[uid]; p != nil {
-		p.lookup = m
+		p.missing = m
 		a.queue.AddRateLimited(uid)
 	}
 }

@@ -123,7 +123,7 @@ func (a *Auditor) hasMirrorPod(ctx context.Context, ref source.Ref) bool {
 // orphan marks a pod as orphaned, and schedules an audit of it. The caller holds a.mu.
 func (a *Auditor) orphan(uid string) {
 	p := a.pods[uid]
-	p.orphaned, p.item.PodStatus.Deleted, p.lookup = true, true, sandbox.Missing{}
+	p.orphaned, p.item.PodStatus.Deleted, p.missing = true, true, sandbox.Missing{}
 	a.queue.Forget(uid)
 	a.queue.Add(uid)
 }

@@ -260,8 +260,8 @@ func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	return err
 }
 
-// reportConflict reports a postponed repair, unless another one was postponed less than
-// conflictReset before.
+// reportConflict reports a postponed repair, unless an earlier repair was postponed less than
+// conflictReset ago.
 func (g *Guard) reportConflict(event *watch.Event) {
 	now := time.Now()
 	if g.conflictAt.IsZero() || now.Sub(g.conflictAt) > conflictReset {

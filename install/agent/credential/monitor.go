@@ -160,8 +160,8 @@ func (m *Monitor) setState(rejected string, problem error) {
 	m.report()
 }
 
-// report reports changes of the status in their order. If another goroutine is reporting changes,
-// it reports this one too.
+// report reports the unreported changes of the status in order. If another goroutine is in report,
+// that goroutine reports them.
 func (m *Monitor) report() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,8 +221,8 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 		status.Problem, status.Since.UTC().Format(time.RFC3339))
 	record := exits{Count: earlier.Count + 1, Last: now, Reason: err.Error()}
 	if storeErr := record.store(m.options.Record); storeErr != nil {
-		// Without the record the next agent does not wait longer than this one before it exits;
-		// only the kubelet's back-off delays the next exit.
+		// Without the record, the next agent does not wait longer before its exit than this agent
+		// did; only the kubelet's back-off delays the next exit.
 		err = fmt.Errorf("%w (the exit is not recorded: %w)", err, storeErr)
 	}
 	return 0, err
