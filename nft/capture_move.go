@@ -69,7 +69,8 @@ func hasGate(t *rules.Table) bool {
 
 // movesCapture reports whether one base chain stops capturing and another one starts when the
 // desired table replaces the old table. It returns false for a dormant table, which captures
-// nothing, and for a table with bound chains of the gate's names, which cannot get the gate.
+// nothing, and for a table that cannot get the gate, because it has chains with the gate's names
+// that are bound to rules ([foundTable.boundChains]).
 func movesCapture(desired *rules.Table, old *foundTable) bool {
 	if old.dormant || slices.ContainsFunc(gate(), func(c rules.Chain) bool {
 		return old.boundChains[c.Name]
