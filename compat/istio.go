@@ -38,7 +38,7 @@ func FindLegacyIstio(ns *netns.NS) ([]string, error) {
 }
 
 // inEachTable calls inTable for each existing table in istioTables, and returns the lines and the
-// errors of all calls. verb begins the errors.
+// errors of all calls. Each error begins with verb.
 func inEachTable(
 	ns *netns.NS, verb string, inTable func(*netns.NS, xtables.ID) ([]string, error),
 ) ([]string, error) {

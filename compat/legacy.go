@@ -28,7 +28,7 @@ const ChainPrefix = "SLUICE_"
 // A NAT chain is translated to table nat. Any other chain is translated to raw if it runs before
 // conntrack, and to mangle otherwise. Each family has its own tables. A match with several values
 // is translated to several rules. Only the first of these rules has the comment. Ports are grouped
-// into multiport matches of up to 15 ports, of which a range takes two. A tproxy rule and the
+// into multiport matches of up to 15 ports, where a range counts as two. A tproxy rule and the
 // following rule, which drops packets without a listener, are translated to one TPROXY rule,
 // because TPROXY drops such packets itself.
 //

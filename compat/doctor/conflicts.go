@@ -47,7 +47,7 @@ func (d *diagnosis) samples() []sample {
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
 			return sentPacket(protocol, owner, pod, to)
 		}
-		other := documentationAddr(f)
+		remote := documentationAddr(f)
 		toOwnPod := out(rules.TCP, proxy, endpoint(pod, 8080))
 		toOwnPod.OutInterface = lo
 		samples = append(samples,
@@ -59,11 +59,11 @@ func (d *diagnosis) samples() []sample {
 				"the application's DNS queries",
 				out(rules.UDP, application, endpoint(d.nameserver(f), 53)),
 			},
-			sample{"the proxy's outbound connections", out(rules.TCP, proxy, endpoint(other, 80))},
+			sample{"the proxy's outbound connections", out(rules.TCP, proxy, endpoint(remote, 80))},
 			sample{"the proxy's calls to its own pod", toOwnPod},
 			sample{"inbound connections", rules.Packet{
 				Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
-				Source: endpoint(other, ephemeralPort), Destination: endpoint(pod, 8080),
+				Source: endpoint(remote, ephemeralPort), Destination: endpoint(pod, 8080),
 			}},
 		)
 	}
@@ -136,7 +136,7 @@ func (d *diagnosis) checkConflicts() {
 		trace := diff.ExplainWithin(&together, s.packet, budget)
 		if trace.Exhausted != "" {
 			d.add("rules", Warning,
-				fmt.Sprintf("whether foreign rules change the outcome of %s cannot be decided: %s",
+				fmt.Sprintf("it is unknown whether foreign rules change the outcome of %s: %s",
 					s.description, trace.Exhausted),
 				"run rules explain --live to follow one connection, or set a larger --max-time or --max-memory")
 			return
@@ -186,7 +186,7 @@ func (d *diagnosis) checkZone(s sample, alone rules.Outcome, trace rules.Trace) 
 		return false
 	}
 	step := lastForeign(trace, func(s *rules.Step) bool {
-		return slices.ContainsFunc(s.Rule().Actions, isZone)
+		return slices.ContainsFunc(s.Rule().Actions, isSetZone)
 	})
 	d.add("rules", Warning,
 		fmt.Sprintf("%s (%s): with foreign rules the packet %s, conntrack zone %d%s: the answers are"+

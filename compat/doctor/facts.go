@@ -49,8 +49,8 @@ type Facts struct {
 	// or routes.
 	Interrupted []string
 
-	// IPv6Bypass is the text of the node agent about IPv6 traffic that bypasses the proxy because
-	// the pod's addresses have changed; empty if there is none.
+	// IPv6Bypass is the node agent's message about IPv6 traffic that bypasses the proxy because the
+	// pod's addresses have changed. It is empty if there is no such traffic.
 	IPv6Bypass string
 	// IPv6Unknown is the reason why the node agent cannot decide whether there is such traffic.
 	IPv6Unknown string

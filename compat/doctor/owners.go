@@ -119,9 +119,9 @@ func canDrop(chains []*rules.Chain) bool {
 }
 
 // assignsZone reports whether a rule of the chains assigns a conntrack zone.
-func assignsZone(chains []*rules.Chain) bool { return anyAction(chains, isZone) }
+func assignsZone(chains []*rules.Chain) bool { return anyAction(chains, isSetZone) }
 
-func isZone(a rules.Action) bool {
+func isSetZone(a rules.Action) bool {
 	_, ok := a.(rules.SetZone)
 	return ok
 }
@@ -132,8 +132,8 @@ func anyAction(chains []*rules.Chain, is func(rules.Action) bool) bool {
 	})
 }
 
-// describeOrder describes a chain and its order relative to Sluice's chain of the priority
-// sluicePriority. first reports whether the chain runs before Sluice's.
+// describeOrder describes a chain and its order relative to Sluice's chain, whose priority is
+// sluicePriority. first reports whether the chain runs before Sluice's chain.
 func (d *diagnosis) describeOrder(
 	t *rules.Table, c *rules.Chain, noun string, sluicePriority int,
 ) (summary string, first bool) {
@@ -152,8 +152,8 @@ func rulePosition(t *rules.Table, c *rules.Chain, noun string) string {
 		ownerOf(t), countText(len(c.Rules), noun), c.Base.Hook, c.Name, c.Base.Priority)
 }
 
-// runsFirst reports whether a chain runs before Sluice's chain of the priority sluicePriority at
-// the same hook.
+// runsFirst reports whether a chain runs before Sluice's chain at the same hook, whose priority is
+// sluicePriority.
 func (d *diagnosis) runsFirst(t *rules.Table, c *rules.Chain, sluicePriority int) bool {
 	switch {
 	case c.Base.Priority != sluicePriority:

@@ -14,9 +14,9 @@ import (
 
 // unknownRoutes returns a sentence if routes and foreign rules together may route captured packets
 // past the proxy: a route sends the packets over lo, where the ruleset does not capture them, and a
-// rule at output then routes them again, by another interface. The kernel passes the first
-// interface to all chains at output. [diff.Bypass] does not evaluate these routes, and does not
-// compare packets that the kernel sends over lo because of the mark of their socket.
+// rule at output then routes them again, by another interface. The kernel passes the interface of
+// the first route, lo, to all chains at output. [diff.Bypass] does not evaluate these routes, and
+// does not compare packets that the kernel sends over lo because of the mark of their socket.
 func unknownRoutes(live *compat.Live, desired *rules.Ruleset) []string {
 	routes := slices.Clone(live.LoopbackRoutes.OverLoopback)
 	for _, p := range live.Ruleset.Routing.Policies {
@@ -129,7 +129,8 @@ func isLoopbackMissing(live *compat.Live) bool {
 
 // mayRedirectAtOutput reports whether the ruleset may redirect packets of the family at output.
 func mayRedirectAtOutput(rs *rules.Ruleset, family rules.Family) bool {
-	// A ruleset that does not capture IPv6 begins with such a rule.
+	// The chains of a ruleset that does not capture IPv6 begin with a rule that returns IPv6
+	// packets.
 	returnsForFamily := func(r rules.Rule) bool {
 		return slices.Equal(r.Matches, []rules.Match{rules.MatchFamily{Family: family}}) &&
 			slices.Equal(r.Actions, []rules.Action{rules.Return})
@@ -170,8 +171,8 @@ func translatesDestinations(live *compat.Live) bool {
 	return false
 }
 
-// reroutingStep returns the first foreign rule that packets of local sockets may reach and that may
-// make the kernel route them, or copies of them, again, or nil.
+// reroutingStep returns the first foreign rule that may make the kernel route packets of local
+// sockets, or copies of these packets, again. It returns nil if there is none.
 func reroutingStep(live *compat.Live) *rules.Step {
 	for i := range live.Ruleset.Tables {
 		t := &live.Ruleset.Tables[i]
@@ -196,8 +197,8 @@ func reroutingStep(live *compat.Live) *rules.Step {
 // mayReroute reports whether the action, in a chain at output, prerouting or postrouting, may make
 // the kernel route the packet or a copy of it again. At output, the kernel routes a packet again if
 // a chain of type route changes its mark or a header field on which the route depends, or if a
-// chain of type nat changes its destination address. In any chain, an action with any effect may
-// copy the packet to another host, or queue it to a program that changes it.
+// chain of type nat changes its destination address. In any chain, an action with the effect
+// AnyEffect may copy the packet to another host, or queue it to a program that changes it.
 func mayReroute(base *rules.Base, a rules.Action) bool {
 	if hasAnyEffect(a) {
 		return true

@@ -103,8 +103,8 @@ func (g *Generator) maskedMark() string {
 }
 
 // newTrialGenerator returns the generator of a trial. With one seed in four, the generator also
-// draws constructs that the model cannot express. With another one in four, it also draws rarely
-// used options.
+// draws constructs that the model cannot express. With a different one in four, it draws rarely
+// used options instead.
 func newTrialGenerator(seed uint64) *Generator {
 	g := NewGenerator(seed)
 	g.OmitUnmodeled = seed%4 != 0

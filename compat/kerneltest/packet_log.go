@@ -218,7 +218,7 @@ type LogEntry struct {
 	Protocol rules.Protocol
 	From, To netip.AddrPort
 	Mark     uint32
-	Owner    *rules.Owner // of the socket, if it has one
+	Owner    *rules.Owner // of the packet's socket, or nil
 	// State and Connection, the packet's conntrack entry or nil, are set only at the end of a hook.
 	State      rules.State
 	Connection *Connection

@@ -166,7 +166,7 @@ func (c *compiler) hashField(kind string, body json.RawMessage) (field, bool) {
 			hash.Seed = *object.Seed
 		}
 	}
-	return field{hostType, func(c *compiler, reg register, _ int) {
+	return field{hostIntType, func(c *compiler, reg register, _ int) {
 		hash := hash
 		hash.DestRegister = reg.number()
 		if sources != nil {

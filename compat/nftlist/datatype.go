@@ -33,7 +33,7 @@ const (
 	address
 	interfaceName
 	boolean
-	text      // another name, such as the name of a conntrack helper
+	text      // any name but that of an interface, such as the name of a conntrack helper
 	bitNumber // encoded as a mask with this bit
 )
 
@@ -43,7 +43,7 @@ var (
 	portType      = datatype{size: 2}                       // also of lengths and checksums
 	nameType      = datatype{kind: interfaceName, size: 16} // of an interface
 	markType      = datatype{size: 4, isHostOrder: true}
-	hostType      = datatype{size: 4, isHostOrder: true} // of numbers without a type of their own
+	hostIntType   = datatype{size: 4, isHostOrder: true} // of numbers for which nft has no type
 	booleanType   = datatype{kind: boolean, size: 1}
 	zoneType      = datatype{size: 2, isHostOrder: true}
 	etherType     = datatype{size: 2, parse: parseEtherType}
@@ -233,7 +233,8 @@ func (t datatype) interval(e json.RawMessage, inInterval bool) (key [2][]byte, o
 	return [2][]byte{value, value}, ok
 }
 
-// prefixInterval returns the interval of all values that have the first bits of a value.
+// prefixInterval returns the interval of all values that begin with the given number of bits of
+// first. The other bits of first must be 0.
 func prefixInterval(first []byte, bits int) [2][]byte {
 	last := new(big.Int).SetBytes(first)
 	ones := new(big.Int).Lsh(big.NewInt(1), uint(8*len(first)-bits))
@@ -258,7 +259,7 @@ func (t datatype) prefix(e json.RawMessage) (netip.Prefix, bool) {
 }
 
 // highBits decodes a comparison of the high bits of a mark, which nft lists as a prefix: the mark
-// and the number of bits. It encodes the mark like number.
+// and the number of bits. It encodes the mark like [datatype.number].
 func (t datatype) highBits(e json.RawMessage, inInterval bool) (value []byte, bits int, ok bool) {
 	var p struct {
 		Prefix struct {

@@ -113,19 +113,19 @@ var metaTypes = table[datatype]{
 	{"oiftype", deviceType},
 	{"iifkind", textType},
 	{"oifkind", textType},
-	{"iifgroup", hostType},
-	{"oifgroup", hostType},
+	{"iifgroup", hostIntType},
+	{"oifgroup", hostIntType},
 	{"nfproto", nfprotoType},
 	{"l4proto", l4protoType},
 	{"protocol", etherType},
-	{"skuid", hostType},
-	{"skgid", hostType},
-	{"cgroup", hostType},
-	{"cpu", hostType},
+	{"skuid", hostIntType},
+	{"skgid", hostIntType},
+	{"cgroup", hostIntType},
+	{"cpu", hostIntType},
 	{"mark", markType},
 	{"priority", tcType},
 	{"rtclassid", realmType},
-	{"length", hostType},
+	{"length", hostIntType},
 	{"pkttype", packetType},
 	{"nftrace", byteType},
 	{"random", randomType},
@@ -289,7 +289,7 @@ func numgenField(body json.RawMessage) (field, bool) {
 	if !ok {
 		return field{}, false
 	}
-	return newField(hostType, func(reg uint32, _ int) expr.Any {
+	return newField(hostIntType, func(reg uint32, _ int) expr.Any {
 		return &expr.Numgen{Register: reg, Modulus: object.Mod, Type: kind, Offset: object.Offset}
 	})
 }

@@ -18,7 +18,7 @@ type header struct {
 	protocol, fragment  rules.Match
 	otherFamily         bool // the rule is for the other family
 	// errAfterOptions is the first error that iptables finds after it has read the options, for
-	// example in an address. It is no error if the rule is for the other family.
+	// example in an address. It is ignored if the rule is for the other family.
 	errAfterOptions *SyntaxError
 }
 
@@ -165,14 +165,16 @@ func (r *ruleReader) readInterface(flag word, not bool) {
 	if base := r.chain.base; base != nil && (base.Hook == rules.Output && !out ||
 		base.Hook == rules.Postrouting && !out || base.Hook == rules.Prerouting && out ||
 		base.Hook == rules.Input && out) {
-		r.failAfterOptions(flag, "no such option in chain %s, whose packets have no such interface", r.chain.name)
+		direction := map[bool]string{false: "input", true: "output"}[out]
+		r.failAfterOptions(flag, "no %s in chain %s, whose packets have no %s interface", flag.raw,
+			r.chain.name, direction)
 	}
 	const want = "an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches" +
 		" a prefix"
 	w := r.value(want, &not)
 	name, prefix := strings.CutSuffix(w.text, "+")
 	switch {
-	case w.text == "" || len(w.text) > maxInterface || strings.ContainsAny(w.text, "/ \t"):
+	case w.text == "" || len(w.text) > maxInterfaceName || strings.ContainsAny(w.text, "/ \t"):
 		r.fail(w, "%s", want)
 	case name == "" && !not:
 		// All interfaces match.
@@ -183,9 +185,9 @@ func (r *ruleReader) readInterface(flag word, not bool) {
 	}
 }
 
-// maxInterface is the maximum length of an interface name in bytes (IFNAMSIZ of linux/if.h without
-// the terminating zero).
-const maxInterface = 15
+// maxInterfaceName is the maximum length of an interface name in bytes (IFNAMSIZ of linux/if.h
+// without the terminating zero).
+const maxInterfaceName = 15
 
 // readProtocol parses the option for the protocol. A name that protocolNamed does not know becomes
 // an unknown match.

@@ -39,7 +39,7 @@ type moduleReader struct {
 	*ruleReader
 	*module
 	// isUnknown is set if the model does not represent the match or target with its options. The
-	// other fields apply only then.
+	// following fields are used only then.
 	isUnknown bool
 	effect    rules.Effect // the possible effect
 	state     string       // the name of the state that the match or target reads or changes

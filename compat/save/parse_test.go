@@ -378,15 +378,15 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			rule("-i lo"),
-			`f:2:11: "-i": want no such option in chain OUTPUT, whose packets have no such interface`,
+			`f:2:11: "-i": want no -i in chain OUTPUT, whose packets have no input interface`,
 		},
 		{
 			"*nat\n-A INPUT -o lo\nCOMMIT",
-			`f:2:10: "-o": want no such option in chain INPUT, whose packets have no such interface`,
+			`f:2:10: "-o": want no -o in chain INPUT, whose packets have no output interface`,
 		},
 		{
 			"*nat\n-A PREROUTING ! -o lo\nCOMMIT",
-			`f:2:17: "-o": want no such option in chain PREROUTING, whose packets have no such interface`,
+			`f:2:17: "-o": want no -o in chain PREROUTING, whose packets have no output interface`,
 		},
 		{rule("-j INPUT"), `f:2:14: "INPUT": want a target or a chain that is not built in`},
 		{rule("-g INPUT"), `f:2:14: "INPUT": want a target or a chain that is not built in`},

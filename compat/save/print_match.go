@@ -108,8 +108,8 @@ func (p *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	if m.Names[0].Prefix {
 		text += "+"
 	}
-	if len(text) > maxInterface {
-		return "", fmt.Errorf("%s: the name is longer than %d bytes", m, maxInterface)
+	if len(text) > maxInterfaceName {
+		return "", fmt.Errorf("%s: the name is longer than %d bytes", m, maxInterfaceName)
 	}
 	return text, nil
 }

@@ -36,7 +36,7 @@ type Options struct {
 	Timeout time.Duration
 	// Backend is the backend that holds the rules. Empty means [compat.BackendAuto].
 	Backend compat.BackendName
-	// Progress, if not nil, is called before each further attempt with the result of the last
+	// Progress, if not nil, is called before each repetition, with the result of the previous
 	// attempt and the remaining time.
 	Progress func(r Result, remaining time.Duration) `json:"-"`
 }

@@ -145,9 +145,9 @@ func ownsNetworkNamespace() bool {
 		return !errors.Is(err, unix.EPERM)
 	}
 	defer func() { _ = unix.Close(owner) }()
-	var owning, own unix.Stat_t
-	if unix.Fstat(owner, &owning) != nil || unix.Stat("/proc/thread-self/ns/user", &own) != nil {
+	var owningStat, threadStat unix.Stat_t
+	if unix.Fstat(owner, &owningStat) != nil || unix.Stat("/proc/thread-self/ns/user", &threadStat) != nil {
 		return true
 	}
-	return owning.Dev == own.Dev && owning.Ino == own.Ino
+	return owningStat.Dev == threadStat.Dev && owningStat.Ino == threadStat.Ino
 }
