@@ -17,7 +17,7 @@ func BenchmarkDecide(b *testing.B) {
 		"firewall": "*filter\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n",
 		"queue":    "*filter\n-A OUTPUT -p tcp --dport 8080 -m conntrack --ctstate ESTABLISHED -j NFQUEUE\nCOMMIT\n",
 	} {
-		desired := compiled()
+		desired := captureAll()
 		live := desired
 		others, err := save.Parse(rules.IPv4, name, strings.NewReader(text))
 		if err != nil {

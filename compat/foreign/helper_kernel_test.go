@@ -44,7 +44,7 @@ func TestEffectOfAHelper(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = network.Close() }()
-			desired := compiled()
+			desired := captureAll()
 			b, err := compat.Choose(compat.BackendNFT)
 			if err != nil {
 				t.Fatal(err)

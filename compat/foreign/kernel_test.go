@@ -19,8 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A setup changes the pod: it loads rules with one of the kernel's backends, or renames the pod's
-// interfaces.
+// A setup changes the rules, routes or interfaces of the network's pod, according to the argument.
 type setup func(t *testing.T, network *testbed.Network, argument string)
 
 func legacy(t *testing.T, network *testbed.Network, text string) {
@@ -46,9 +45,9 @@ func nameInterfaces(t *testing.T, network *testbed.Network, names string) {
 	}
 }
 
-// routedOverLoopback loads rules with nft, and routes packets to 10.9.9.9 over lo unless they have
+// routeOverLoopback loads rules with nft, and routes packets to 10.9.9.9 over lo unless they have
 // the mark 7.
-func routedOverLoopback(t *testing.T, network *testbed.Network, text string) {
+func routeOverLoopback(t *testing.T, network *testbed.Network, text string) {
 	t.Helper()
 	nftables(t, network, text)
 	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "fwmark", "7", "lookup", "main", "priority", "10")
@@ -56,26 +55,26 @@ func routedOverLoopback(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "default", "dev", "lo", "table", "98")
 }
 
-// markedOverLoopback loads rules with nft, and routes packets with the mark 7 over lo, as a policy
-// route of the model does.
-func markedOverLoopback(t *testing.T, network *testbed.Network, text string) {
+// routeMarkedOverLoopback loads rules with nft, and routes packets with the mark 7 over lo, as a
+// rules.PolicyRoute does.
+func routeMarkedOverLoopback(t *testing.T, network *testbed.Network, text string) {
 	t.Helper()
 	nftables(t, network, text)
 	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "fwmark", "7", "lookup", "98", "priority", "20")
 	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "local", "default", "dev", "lo", "table", "98")
 }
 
-// routedByPolicyRule loads rules with nft, and routes packets to 10.9.9.9 by another table than
+// routeByPolicyRule loads rules with nft, and routes packets to 10.9.9.9 by a table other than
 // main.
-func routedByPolicyRule(t *testing.T, network *testbed.Network, text string) {
+func routeByPolicyRule(t *testing.T, network *testbed.Network, text string) {
 	t.Helper()
 	nftables(t, network, text)
 	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "to", "10.9.9.9", "lookup", "98", "priority", "20")
 	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "default", "dev", "eth0", "table", "98")
 }
 
-// call is the tested connection to another machine. The ruleset captures it, and the foreign rules
-// match its packets.
+// call is the tested connection to an address outside the node. The ruleset captures it, and the
+// foreign rules match its packets.
 var call = testbed.Call{
 	Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:8080"),
 	Timeout: noAnswerTimeout,
@@ -91,7 +90,7 @@ const (
 // that answers a real connection with the decision. If Sluice's rules are in iptables-legacy, the
 // test only verifies the decision.
 func TestEffectAgreesWithARealConnection(t *testing.T) {
-	const redirected = testbed.Outbound
+	const proxy = testbed.Outbound
 	for _, row := range []struct {
 		name    string
 		load    setup
@@ -100,35 +99,35 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 		verdict foreign.Verdict
 		// contains is a part of the messages. owner is the owner of the rule that causes the
 		// bypass.
-		contains string
-		owner    foreign.Owner
-		by       testbed.Name // the listener that answers the call, empty for none
+		contains   string
+		owner      foreign.Owner
+		answeredBy testbed.Name // the listener that answers the call, empty for none
 	}{
 		{
-			name: "no foreign rules", load: nftables, verdict: foreign.None, by: redirected,
+			name: "no foreign rules", load: nftables, verdict: foreign.None, answeredBy: proxy,
 		},
 		{
 			name: "legacy NOTRACK", load: legacy,
 			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
 			verdict: foreign.Bypassed, contains: "8080", owner: foreign.OwnerLegacy,
-			by: testbed.Outside,
+			answeredBy: testbed.Outside,
 		},
 		{
 			name: "legacy CT --notrack", load: legacy,
 			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j CT --notrack\n-A PREROUTING -p tcp --sport 8080 -j CT --notrack\nCOMMIT\n",
-			verdict: foreign.Bypassed, owner: foreign.OwnerLegacy, by: testbed.Outside,
+			verdict: foreign.Bypassed, owner: foreign.OwnerLegacy, answeredBy: testbed.Outside,
 		},
 		{
 			name: "NOTRACK of iptables-nft", load: iptablesNFT,
 			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
-			verdict: foreign.Bypassed, owner: foreign.OwnerIPTablesNFT, by: testbed.Outside,
+			verdict: foreign.Bypassed, owner: foreign.OwnerIPTablesNFT, answeredBy: testbed.Outside,
 		},
 		{
 			name: "notrack of nft", load: nftables, rules: `table ip own {
 				chain out { type filter hook output priority -300; tcp dport 8080 notrack; }
 				chain in { type filter hook prerouting priority -300; tcp sport 8080 notrack; }
 			}`,
-			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, by: testbed.Outside,
+			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, answeredBy: testbed.Outside,
 		},
 		{
 			name: "notrack of nft with names of iptables-legacy and Sluice", load: nftables, rules: `table ip own {
@@ -137,7 +136,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 				chain SLUICE_IN { type filter hook prerouting priority -300; tcp sport 8080 notrack; }
 			}`,
 			verdict: foreign.Bypassed, contains: "rule of nft: ip own SLUICE_OUT #1",
-			owner: foreign.OwnerNFT, by: testbed.Outside,
+			owner: foreign.OwnerNFT, answeredBy: testbed.Outside,
 		},
 		{
 			name: "notrack of nft with the comment iptables-nft", load: nftables, rules: `table ip own {
@@ -145,25 +144,25 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 				chain out { type filter hook output priority -300; tcp dport 8080 notrack; }
 				chain in { type filter hook prerouting priority -300; tcp sport 8080 notrack; }
 			}`,
-			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, by: testbed.Outside,
+			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, answeredBy: testbed.Outside,
 		},
 		{
 			name: "destination NAT before Sluice's rules", load: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 dnat to 10.9.9.8; }
 			}`,
 			verdict: foreign.Bypassed, contains: "10.9.9.8", owner: foreign.OwnerNFT,
-			by: testbed.Outside,
+			answeredBy: testbed.Outside,
 		},
 		{
 			name: "an accept before Sluice's rules ends only its own chain", load: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 accept; }
 			}`,
-			verdict: foreign.None, by: redirected,
+			verdict: foreign.None, answeredBy: proxy,
 		},
 		{
 			name: "NAT of iptables-legacy after Sluice's rules", load: legacy,
 			rules:   "*nat\n-A OUTPUT -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp ! --dport 15008 -j REDIRECT --to-ports 9\nCOMMIT\n",
-			verdict: foreign.None, by: redirected,
+			verdict: foreign.None, answeredBy: proxy,
 		},
 		{
 			name: "a firewall that drops", load: legacy,
@@ -173,84 +172,84 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 		{
 			name: "a firewall that accepts known connections", load: iptablesNFT,
 			rules:   "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n",
-			verdict: foreign.None, by: redirected,
+			verdict: foreign.None, answeredBy: proxy,
 		},
 		{
 			name: "NOTRACK of traffic that is not captured", load: legacy,
 			rules:   "*raw\n-A OUTPUT -p udp --dport 5353 -j NOTRACK\nCOMMIT\n",
-			verdict: foreign.None, by: redirected,
+			verdict: foreign.None, answeredBy: proxy,
 		},
 		{
 			name: "notrack after a match that the model cannot express", load: nftables,
 			rules: `table ip own {
 				chain out { type filter hook output priority -300; tcp dport 8080 ip dscp 5 notrack; }
 			}`,
-			verdict: foreign.Unknown, contains: "depends on", by: redirected,
+			verdict: foreign.Unknown, contains: "depends on", answeredBy: proxy,
 		},
 		{
 			// The kernel deletes the element without an event.
-			name: "a translation of packets whose destination is not in a list, from which it will expire",
+			name: "destination NAT of packets whose destination is not in a set, from which it will expire",
 			load: nftables, rules: `table ip own {
 				set s { type ipv4_addr; flags timeout; elements = { 10.9.9.9 timeout 1h }; }
 				chain out { type nat hook output priority -150;
 					tcp dport 8080 ip daddr 10.9.9.9 ip daddr != @s dnat to 10.9.9.8; }
 			}`,
-			verdict: foreign.Bypassed, contains: "ip daddr != @s", owner: foreign.OwnerNFT, by: redirected,
+			verdict: foreign.Bypassed, contains: "ip daddr != @s", owner: foreign.OwnerNFT, answeredBy: proxy,
 		},
 		{
 			name: "a chain at ingress of a device", load: nftables, rules: `table netdev own {
 				chain in { type filter hook ingress device "lo" priority 0; meta mark set 7; }
 			}`,
-			verdict: foreign.Unknown, contains: "table netdev own chain in", by: redirected,
+			verdict: foreign.Unknown, contains: "table netdev own chain in", answeredBy: proxy,
 		},
 		{
-			name: "packets that are routed over lo, and then by their mark", load: routedOverLoopback,
+			name: "packets that are routed over lo, and then by their mark", load: routeOverLoopback,
 			rules:   `table inet own { chain out { type route hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
 			verdict: foreign.Unknown, contains: "may route them to another host: nft: inet own out #1",
-			by: testbed.Outside,
+			answeredBy: testbed.Outside,
 		},
 		{
-			name: "packets that are routed over lo, and then by their new destination", load: routedOverLoopback,
+			name: "packets that are routed over lo, and then by their new destination", load: routeOverLoopback,
 			rules:   `table inet own { chain out { type nat hook output priority 0; ip daddr 10.9.9.9 tcp dport 9999 dnat ip to 10.9.9.8; }; }`,
 			verdict: foreign.Unknown, contains: "may route them to another host: nft: inet own out #1",
 		},
 		{
-			name: "packets that are routed over lo", load: routedOverLoopback,
+			name: "packets that are routed over lo", load: routeOverLoopback,
 			rules:   `table inet own { chain out { type filter hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
 			verdict: foreign.None,
 		},
 		{
 			name: "packets that are routed over lo by the mark of their socket, and then by another mark",
-			load: markedOverLoopback, mark: 7,
+			load: routeMarkedOverLoopback, mark: 7,
 			rules:   `table inet own { chain out { type route hook output priority 0; meta mark 7 meta mark set 0; }; }`,
 			verdict: foreign.Unknown, contains: "may route them to another host: nft: inet own out #1",
-			by: testbed.Outside,
+			answeredBy: testbed.Outside,
 		},
 		{
 			name: "packets that are routed over lo by the mark of their socket",
-			load: markedOverLoopback, mark: 7,
+			load: routeMarkedOverLoopback, mark: 7,
 			rules:   `table inet own { chain out { type filter hook output priority 0; meta mark 7 meta mark set 0; }; }`,
 			verdict: foreign.None,
 		},
 		{
-			name: "packets that a policy rule routes by eth0", load: routedByPolicyRule,
+			name: "packets that a policy rule routes by eth0", load: routeByPolicyRule,
 			rules:   `table inet own { chain out { type route hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
-			verdict: foreign.None, by: redirected,
+			verdict: foreign.None, answeredBy: proxy,
 		},
 		{
 			name: "marks without routes", load: nftables,
 			rules:   `table inet own { chain out { type route hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
-			verdict: foreign.None, by: redirected,
+			verdict: foreign.None, answeredBy: proxy,
 		},
 		{
-			name: "the name lo of another interface", load: nameInterfaces, rules: "loop lo",
+			name: "eth0 is renamed to lo", load: nameInterfaces, rules: "loop lo",
 			verdict: foreign.Unknown, contains: `the loopback interface has the name "loop"`,
-			by: testbed.Outside,
+			answeredBy: testbed.Outside,
 		},
 		{
-			name: "another name of the loopback interface", load: nameInterfaces, rules: "loop eth0",
+			name: "the loopback interface is renamed", load: nameInterfaces, rules: "loop eth0",
 			verdict: foreign.Unknown, contains: `the loopback interface has the name "loop"`,
-			by: redirected,
+			answeredBy: proxy,
 		},
 	} {
 		for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
@@ -261,7 +260,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 				}
 				if backendName == compat.BackendNFT {
 					c := call
-					if row.by != "" {
+					if row.answeredBy != "" {
 						c.Timeout = answerTimeout
 					}
 					if c.Mark = row.mark; c.Mark != 0 { // the kernel finds no source address on lo
@@ -271,8 +270,8 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if answer.By != row.by {
-						t.Errorf("the call was answered by %q, want %q", answer.By, row.by)
+					if answer.By != row.answeredBy {
+						t.Errorf("the call was answered by %q, want %q", answer.By, row.answeredBy)
 					}
 				}
 				found := checkEffect(t, network, desired, row.verdict, row.contains)
@@ -284,8 +283,8 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 	}
 }
 
-// TestLegacyChainsWithSluicesPrefixAreForeign covers rules of iptables-legacy that have the names
-// of Sluice's chains, in a pod with Sluice's table in nf_tables.
+// TestLegacyChainsWithSluicesPrefixAreForeign covers chains of iptables-legacy whose names have the
+// prefix of Sluice's chains, in a pod with Sluice's table in nf_tables.
 func TestLegacyChainsWithSluicesPrefixAreForeign(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -301,7 +300,7 @@ func TestLegacyChainsWithSluicesPrefixAreForeign(t *testing.T) {
 			verdict: foreign.Bypassed, contains: "rule of iptables-legacy: ip raw SLUICE_X #1",
 		},
 		{
-			name: "packets that are routed over lo, and then by their mark", load: routedOverLoopback,
+			name: "packets that are routed over lo, and then by their mark", load: routeOverLoopback,
 			rules: "*mangle\n:SLUICE_X - [0:0]\n-A SLUICE_X -p tcp --dport 8080 -j MARK --set-mark 7\n" +
 				"-A OUTPUT -j SLUICE_X\nCOMMIT\n",
 			verdict: foreign.Unknown, contains: "iptables-legacy: ip mangle SLUICE_X #1",
@@ -333,7 +332,7 @@ func redirectedPod(t testing.TB, backendName compat.BackendName) (*testbed.Netwo
 	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
-	desired := compiled()
+	desired := captureAll()
 	b, err := compat.Choose(backendName)
 	if err != nil {
 		t.Fatal(err)
@@ -344,16 +343,16 @@ func redirectedPod(t testing.TB, backendName compat.BackendName) (*testbed.Netwo
 	return network, desired
 }
 
-// compiled returns a ruleset that captures all traffic that can be captured.
-func compiled() rules.Ruleset {
+// captureAll returns a ruleset that captures all traffic that can be captured.
+func captureAll() rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.IPv6 = true
 	r.OutboundCIDRs.All, r.InboundPorts.All = true, true
 	return rules.MustCompile(r)
 }
 
-// TestSnapshotIsValidUntilALegacyTableChanges includes a change that keeps the size of the table: a
-// rule is replaced with a rule of the same size.
+// TestSnapshotIsValidUntilALegacyTableChanges covers changes of iptables-legacy tables. One of them
+// keeps the size of the table: it replaces a rule with a rule of the same size.
 func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backendName), func(t *testing.T) {
@@ -439,7 +438,7 @@ func TestEffectOfUnreadableRulesHasLists(t *testing.T) {
 	if err := ns.Close(); err != nil {
 		t.Fatal(err)
 	}
-	found := foreign.Inspect(ns, compiled(), diff.DefaultBudget)
+	found := foreign.Inspect(ns, captureAll(), diff.DefaultBudget)
 	text, err := json.Marshal(found.Effect)
 	if err != nil {
 		t.Fatal(err)
@@ -450,19 +449,19 @@ func TestEffectOfUnreadableRulesHasLists(t *testing.T) {
 	}
 }
 
-// TestInspectAsInstalledUsesTheDesiredRules inspects a namespace with no table of Sluice, and one
-// with the table of other parameters. Only foreign rules make traffic bypass the proxy.
+// TestInspectAsInstalledUsesTheDesiredRules inspects a namespace with Sluice's table for different
+// parameters, and then without Sluice's table. Only foreign rules make traffic bypass the proxy.
 func TestInspectAsInstalledUsesTheDesiredRules(t *testing.T) {
 	network, _ := redirectedPod(t, compat.BackendNFT)
-	other := rules.DefaultRedirect()
-	other.OutboundCIDRs.All, other.InboundPorts.All = true, true
-	other.InboundExcludePorts = []rules.PortRange{{First: 15020, Last: 15020}}
-	if _, err := nft.Apply(network.Pod, rules.MustCompile(other)); err != nil {
+	different := rules.DefaultRedirect()
+	different.OutboundCIDRs.All, different.InboundPorts.All = true, true
+	different.InboundExcludePorts = []rules.PortRange{{First: 15020, Last: 15020}}
+	if _, err := nft.Apply(network.Pod, rules.MustCompile(different)); err != nil {
 		t.Fatal(err)
 	}
 	inspect := func(want foreign.Verdict) {
 		t.Helper()
-		found := foreign.InspectAsInstalled(network.Pod, compiled(), diff.DefaultBudget)
+		found := foreign.InspectAsInstalled(network.Pod, captureAll(), diff.DefaultBudget)
 		if found.Verdict() != want {
 			t.Errorf("verdict %s, want %s:\n%s", found.Verdict(), want, strings.Join(found.Messages(), "\n"))
 		}
@@ -477,18 +476,18 @@ func TestInspectAsInstalledUsesTheDesiredRules(t *testing.T) {
 	inspect(foreign.Bypassed)
 }
 
-// TestInspectAsInstalledKeepsTheOrderOfChains inspects a namespace with the table of other
-// parameters and a foreign NAT chain at the same priority, which was registered last and runs
-// first.
+// TestInspectAsInstalledKeepsTheOrderOfChains inspects a namespace with Sluice's table for
+// different parameters and a foreign NAT chain at the same priority, which was registered last and
+// therefore runs first.
 func TestInspectAsInstalledKeepsTheOrderOfChains(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	if _, err := nft.Remove(network.Pod); err != nil {
 		t.Fatal(err)
 	}
 	nftables(t, network, "add table ip own") // older than Sluice's table
-	other := rules.DefaultRedirect()
-	other.OutboundCIDRs.All = true
-	if _, err := nft.Apply(network.Pod, rules.MustCompile(other)); err != nil {
+	different := rules.DefaultRedirect()
+	different.OutboundCIDRs.All = true
+	if _, err := nft.Apply(network.Pod, rules.MustCompile(different)); err != nil {
 		t.Fatal(err)
 	}
 	nftables(t, network, fmt.Sprintf("table ip own { chain out { type nat hook output priority %d; tcp dport 80 redirect to :9999; }; }",
@@ -509,7 +508,7 @@ func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
 		chain first { type nat hook output priority -150; }
 		chain second { type nat hook output priority -120; tcp dport 80 redirect to :9999; }
 	}`, "nft", "-f", "-")
-	found := foreign.InspectAsInstalled(ns, compiled(), diff.DefaultBudget)
+	found := foreign.InspectAsInstalled(ns, captureAll(), diff.DefaultBudget)
 	if found.Verdict() != foreign.Bypassed {
 		t.Errorf("verdict %s, want %s:\n%s", found.Verdict(), foreign.Bypassed,
 			strings.Join(found.Messages(), "\n"))
@@ -517,7 +516,7 @@ func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
 }
 
 // TestInspectAsInstalledInstallsTheRulesBesideEmptyObjects inspects namespaces that have no rules
-// of Sluice, but an empty table or chain with the name of one of Sluice. Only foreign rules make
+// of Sluice, but an empty table or chain with a name that Sluice uses. Only foreign rules make
 // traffic bypass the proxy.
 func TestInspectAsInstalledInstallsTheRulesBesideEmptyObjects(t *testing.T) {
 	for name, add := range map[string]func(*netns.NS){
@@ -530,7 +529,7 @@ func TestInspectAsInstalledInstallsTheRulesBesideEmptyObjects(t *testing.T) {
 		add(ns)
 		inspect := func(want foreign.Verdict) {
 			t.Helper()
-			found := foreign.InspectAsInstalled(ns, compiled(), diff.DefaultBudget)
+			found := foreign.InspectAsInstalled(ns, captureAll(), diff.DefaultBudget)
 			if found.Verdict() != want {
 				t.Errorf("%s: verdict %s, want %s: %q", name, found.Verdict(), want, found.Messages())
 			}
@@ -542,8 +541,7 @@ func TestInspectAsInstalledInstallsTheRulesBesideEmptyObjects(t *testing.T) {
 	}
 }
 
-// TestInspectDriftedEvaluatesAllFamilies inspects namespaces with few rules of Sluice, and with
-// other rules that no packet meets.
+// TestInspectDriftedEvaluatesAllFamilies inspects namespaces whose Sluice rules capture no packet.
 func TestInspectDriftedEvaluatesAllFamilies(t *testing.T) {
 	for name, add := range map[string]func(*netns.NS){
 		"nft": func(ns *netns.NS) {
@@ -557,7 +555,7 @@ func TestInspectDriftedEvaluatesAllFamilies(t *testing.T) {
 	} {
 		ns := netnstest.NewPod(t)
 		add(ns)
-		found := foreign.InspectDrifted(ns, compiled(), diff.DefaultBudget)
+		found := foreign.InspectDrifted(ns, captureAll(), diff.DefaultBudget)
 		if found.Verdict() != foreign.Bypassed {
 			t.Errorf("%s: verdict %s, want %s: %q", name, found.Verdict(), foreign.Bypassed, found.Messages())
 		}
@@ -573,9 +571,9 @@ func TestForeignChainWithANameOfSluice(t *testing.T) {
 	checkEffect(t, network, desired, foreign.Unknown, "in a rule of iptables-legacy: ")
 }
 
-// TestTooLargeLegacyTable checks that rules of iptables-legacy that exceed the limit have an
-// unknown effect, also if a snapshot was made before they were added.
-func TestTooLargeLegacyTable(t *testing.T) {
+// TestTooLargeLegacyTableHasAnUnknownEffect checks that rules of iptables-legacy that exceed the
+// limit have an unknown effect, and invalidate a snapshot that was made before they were added.
+func TestTooLargeLegacyTableHasAnUnknownEffect(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 	if found.Verdict() != foreign.None || !found.IsValid(network.Pod) {
@@ -598,7 +596,7 @@ func TestTooLargeLegacyTable(t *testing.T) {
 }
 
 // BenchmarkIsValid measures IsValid, which the audit of a pod calls in addition to comparing
-// Sluice's own rules.
+// Sluice's rules.
 func BenchmarkIsValid(b *testing.B) {
 	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		b.Run(string(backendName), func(b *testing.B) {

@@ -46,7 +46,7 @@ func TestRulesOfProgramsLetNoTrafficBypassTheProxy(t *testing.T) {
 				}
 				return tables
 			}
-			desired := compiled()
+			desired := captureAll()
 			check := func(want foreign.Verdict, others ...rules.Table) {
 				t.Helper()
 				live := desired

@@ -60,7 +60,7 @@ func TestFiltersAreEvaluatedIfOtherRulesLetPacketsBypassTheProxy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			desired := compiled()
+			desired := captureAll()
 			live := desired
 			live.Tables = append(others.Tables, desired.Tables...)
 			found := foreign.Decide(compat.Live{Ruleset: live, LoopbackName: "lo"}, desired, diff.DefaultBudget)
@@ -98,7 +98,7 @@ func TestOrdersAreTriedForEachFamily(t *testing.T) {
 		}
 		live.Ambiguous = append(live.Ambiguous, a)
 	}
-	desired := compiled()
+	desired := captureAll()
 	live.Ruleset.Tables = append(live.Ruleset.Tables, desired.Tables...)
 	live.Ruleset.Routing, live.LoopbackName = desired.Routing, "lo"
 	found := foreign.Decide(live, desired, diff.DefaultBudget)
@@ -117,7 +117,7 @@ func TestOrdersAreTriedForEachFamily(t *testing.T) {
 // TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules inspects a namespace without Sluice's rules,
 // in which traffic of at least one family bypasses the proxy.
 func TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules(t *testing.T) {
-	onlyIPv4 := slices.Clone(compiled().Tables)
+	onlyIPv4 := slices.Clone(captureAll().Tables)
 	for i := range onlyIPv4 {
 		onlyIPv4[i].Family, onlyIPv4[i].Name = rules.IPv4, "own"
 	}
@@ -125,7 +125,7 @@ func TestRulesThatNoPacketMeetsDoNotReplaceSluicesRules(t *testing.T) {
 	check := func(name string, tables []rules.Table) {
 		t.Run(name, func(t *testing.T) {
 			live := compat.Live{Ruleset: rules.Ruleset{Tables: tables}, LoopbackName: "lo"}
-			found := foreign.Decide(live, compiled(), diff.DefaultBudget)
+			found := foreign.Decide(live, captureAll(), diff.DefaultBudget)
 			if found.Verdict() != foreign.Bypassed {
 				t.Errorf("verdict %s, want %s: %q", found.Verdict(), foreign.Bypassed, found.Messages())
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addRedirectedPod adds to the node a pod that ADD has redirected. The pod's sandbox does not exist
-// before addSandbox.
+// addRedirectedPod adds to the node a pod that ADD has redirected, and returns the redirection. The
+// pod has no sandbox until addSandbox creates one.
 func (tn *testNode) addRedirectedPod() rules.Redirect {
 	tn.t.Helper()
 	tn.Put(`
@@ -112,8 +112,8 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 	r.end()
 }
 
-// TestAPodThatThePluginCouldNotReadIsRepaired checks that the agent redirects a pod that the plugin
-// could not read and let start, and that an event contains the reason.
+// TestAPodThatThePluginCouldNotReadIsRepaired checks that the agent redirects a pod that ADD has
+// not redirected, because the plugin could not read the pod, and that an event contains the reason.
 func TestAPodThatThePluginCouldNotReadIsRepaired(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
@@ -142,9 +142,9 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 	r.end()
 }
 
-// TestAForceDeletedPodIsAudited checks that the running and the next agent audit, count and repair
-// a pod after the API server has removed it, and that the pod is no longer counted when its sandbox
-// has ended.
+// TestAForceDeletedPodIsAudited checks that the running agent and the next one audit, count and
+// repair a pod after the API server has removed it, and that the pod is no longer counted when its
+// sandbox has ended.
 func TestAForceDeletedPodIsAudited(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the end of the sandbox is noticed after seconds

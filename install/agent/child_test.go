@@ -85,8 +85,8 @@ func (tn *testNode) startChild() *child {
 		c.process.Env = append(c.process.Env, name+"="+value)
 	}
 	c.process.Stderr = tn.t.Output()
-	// The pipe ends with the test process, and then the agent exits. Pdeathsig is not used, because
-	// the thread that starts a process may end before the test.
+	// When the test process ends, the pipe is closed, and the agent exits. Pdeathsig is not used,
+	// because the thread that starts a process may end before the test.
 	if _, err := c.process.StdinPipe(); err != nil {
 		tn.t.Fatal(err)
 	}
@@ -112,6 +112,6 @@ func (c *child) kill() {
 	c.signal(syscall.SIGKILL)
 	var killed *exec.ExitError
 	if err := <-c.done; !errors.As(err, &killed) {
-		c.t.Errorf("the agent ended with %v, want an exit by the signal", err)
+		c.t.Errorf("the agent ended with %v, want that the signal ended it", err)
 	}
 }

@@ -55,14 +55,14 @@ func TestAgentRecoversFromARotatedAuthority(t *testing.T) {
 
 // TestAgentRecoversFromARecreatedServiceAccount covers a ServiceAccount that is deleted and created
 // again: the node is not ready while the API server rejects the token and the kubelet has not
-// projected another one. Afterwards the plugin gets a new kubeconfig.
+// projected a new one. Afterwards the plugin gets a new kubeconfig.
 func TestAgentRecoversFromARecreatedServiceAccount(t *testing.T) {
 	checkRejectedCredentials(t, func(tn *testNode) { tn.RecreateAccount(time.Now().Add(-time.Minute)) },
 		"rejects the agent's service account token (401), since ", "401")
 }
 
 // checkRejectedCredentials checks that an agent whose credentials are rejected is not ready, with
-// the reason, until the kubelet projects others, and then reports an event.
+// the reason, until the kubelet projects new ones, and then sends an event.
 func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, event string) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // errors are retried after seconds
@@ -75,7 +75,7 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 		t.Error("ready with rejected credentials")
 	}
 	rejected := time.Now()
-	r.until("the problem lasts", func() bool { return time.Since(rejected) > 5*time.Second })
+	r.until("the problem has lasted for 5 s", func() bool { return time.Since(rejected) > 5*time.Second })
 	tn.Project()
 	r.waitReady()
 	r.until("the plugin's kubeconfig is ready", func() bool {
@@ -89,8 +89,8 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 }
 
 // TestAgentExitsIfItsTokenIsNotReplaced checks that an agent whose token the kubelet should have
-// replaced exits with a reason and keeps the plugin installed. The next agent reports this once its
-// token is accepted.
+// replaced exits with a reason and keeps the plugin installed. The next agent reports the exit once
+// its token is accepted.
 func TestAgentExitsIfItsTokenIsNotReplaced(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // errors are retried after seconds

@@ -16,12 +16,13 @@ import (
 // leaves the part ready.
 var apiFaults = map[string]struct {
 	fault       apiservertest.Behavior
-	permissions string // prefix of the readiness and reasons; see running.reasons
+	permissions string // prefix of running.reasons(observe.Permissions)
 	// hangs is set if requests hang for longer than a test waits. The tests of package podcache
 	// cover the consequences.
 	hangs bool
 }{
-	// The missing permission is the agent's or the plugin's, depending on the first request.
+	// The reasons name the permission of the agent or of the plugin, depending on which sent the
+	// first request.
 	"403":     {apiservertest.Forbidden(), "false the ", false},
 	"429":     {apiservertest.TooManyRequests("1"), "true ", false},
 	"500":     {apiservertest.InternalError(), "true ", false},

@@ -21,7 +21,7 @@ const (
 	otherTaint   = `{"effect":"NoSchedule","key":"dedicated","value":"gpu"}`
 )
 
-// addTaints adds a start-up taint that the agent is to remove, and another one.
+// addTaints adds a start-up taint, which the agent must remove, and a taint that it must keep.
 func (tn *testNode) addTaints() {
 	tn.SetTaints("["+startupTaint+","+otherTaint+"]", 0)
 	tn.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
@@ -48,13 +48,13 @@ func TestNodeIsNotReadyWithoutAPermission(t *testing.T) {
 			false,
 		},
 		{
-			"only get is permitted, so that every pod is fetched", "true",
+			"only get is permitted, so that each requested pod is fetched", "true",
 			[]string{"list", "watch"},
 			[]string{"list"},
 			true,
 		},
 		{
-			"only get is permitted, so that only the audit fails", "false",
+			"only get is permitted, and only the audit fails, because there is no socket", "false",
 			[]string{"list", "watch"},
 			[]string{"list"},
 			true,
@@ -118,7 +118,7 @@ func TestNodeIsNotReadyWithoutAPermission(t *testing.T) {
 func TestReadyOnceAllPermissionsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
-	answers := []func(){tn.HoldPods("list"), tn.HoldPods("watch")}
+	releases := []func(){tn.HoldPods("list"), tn.HoldPods("watch")}
 	r := tn.run(nil)
 	r.until("the plugin is inserted", func() bool {
 		return slices.Contains(tn.chain(), "sluice-cni") &&
@@ -128,8 +128,8 @@ func TestReadyOnceAllPermissionsAreKnown(t *testing.T) {
 		text != "false the node's pods have not been requested yet" {
 		t.Errorf("the part permissions is %s; want it not ready, because no pods were requested", text)
 	}
-	for _, answer := range answers {
-		answer()
+	for _, release := range releases {
+		release()
 	}
 	r.waitReady()
 	r.end()
@@ -184,9 +184,9 @@ func TestSocketIsNotReadyWithRevokedPermissions(t *testing.T) {
 	r.end()
 }
 
-// TestServedPodsOutlastAnOutage checks that a node whose pods were listed stays ready while the API
-// server is unavailable: without an API server no new pods are bound to the node.
-func TestServedPodsOutlastAnOutage(t *testing.T) {
+// TestNodeStaysReadyDuringAnOutage checks that a node whose pods were listed stays ready while the
+// API server is unavailable: without an API server no new pods are bound to the node.
+func TestNodeStaysReadyDuringAnOutage(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the test waits for seconds
 	tn := newTestNode(t)
@@ -217,7 +217,7 @@ func TestRequestsArePermitted(t *testing.T) {
 			tn := newTestNode(t)
 			maps.Copy(tn.env, c.Environment)
 			tn.SetTaints("["+startupTaint+"]", 0)
-			// The pod started without the plugin.
+			// The pod web started without the plugin.
 			tn.addNetNS()
 			tn.cacheResult("web", "1")
 			tn.Put(`{kind: Namespace, metadata: {name: default, labels: {istio.io/dataplane-mode: ambient}}}`)
@@ -237,10 +237,10 @@ status:
   podIP: 10.1.0.7
   initContainerStatuses: [{name: istio-validation, lastState: {terminated: {exitCode: 126}}}]`)
 			}
-			// Another pod is static, so that it is labeled and not deleted.
+			// A second pod is static, so that it is labeled and not deleted.
 			if tn.env["REPAIR_DELETE_PODS"] == "true" && tn.env["REPAIR_LABEL_PODS"] == "true" {
-				other := netnstest.NewPod(t)
-				err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), other.FD()), tn.path("netns/cni-2"))
+				static := netnstest.NewPod(t)
+				err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), static.FD()), tn.path("netns/cni-2"))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -62,10 +62,10 @@ func TestStartingPodsGetCurrentNamespaces(t *testing.T) {
 	r.end()
 }
 
-// TestPodsFromThePluginAreServed checks that the agent serves a pod that the plugin has requested
-// from the API server, even if the agent's own watch has not returned the pod and the API server
-// has become unavailable.
-func TestPodsFromThePluginAreServed(t *testing.T) {
+// TestPodsReportedByThePluginAreServed checks that the agent serves a pod that the plugin has read
+// from the API server and reported to the agent, even if the agent's watch has not returned the pod
+// and the API server has become unavailable.
+func TestPodsReportedByThePluginAreServed(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the test waits for seconds
 	tn := newTestNode(t)

@@ -46,29 +46,29 @@ func ambientRules(t testing.TB) rules.Ruleset {
 func removeLabels(p *decide.Pod) { p.Metadata.Labels = map[string]string{} }
 
 // TestRulesOfAKilledAgentAreRemoved covers an agent that was killed after installing the rules and
-// before the annotation, and a label that is removed before the next agent starts. Rules of a
-// sidecar stay.
+// before setting the annotation, and a label that is removed before the next agent starts. Rules of
+// a sidecar stay.
 func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backend), func(t *testing.T) {
 			env := newTestEnv(t)
-			left, sidecar, later := netnstest.New(t), netnstest.New(t), netnstest.New(t)
-			apply(t, backend, left, ambientRules(t))
-			apply(t, backend, later, ambientRules(t))
+			web, sidecar, late := netnstest.New(t), netnstest.New(t), netnstest.New(t)
+			apply(t, backend, web, ambientRules(t))
+			apply(t, backend, late, ambientRules(t))
 			apply(t, backend, sidecar, rules.MustCompile(rules.DefaultRedirect()))
-			env.put("left", running("10.0.0.7"), removeLabels)
-			env.addSandbox("left", left)
+			env.put("web", running("10.0.0.7"), removeLabels)
+			env.addSandbox("web", web)
 			env.put("sidecar", running("10.0.0.8"), removeLabels)
 			env.addSandbox("sidecar", sidecar)
-			env.put("later", running("10.0.0.9"), removeLabels) // its network namespace is not found yet
+			env.put("late", running("10.0.0.9"), removeLabels) // its network namespace is not found yet
 			env.start()
-			rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, left) })
+			rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, web) })
 			if hasNoRules(t, sidecar) {
 				t.Error("the rules of the sidecar are removed")
 			}
-			env.addSandbox("later", later)
-			env.Changed("shop", "later")
-			rulestest.Eventually(t, "the rules of the pod that is found later are removed", func() bool { return hasNoRules(t, later) })
+			env.addSandbox("late", late)
+			env.Changed("shop", "late")
+			rulestest.Eventually(t, "the rules of the pod that is found late are removed", func() bool { return hasNoRules(t, late) })
 			if got := env.patched(); got != "" {
 				t.Errorf("patches %s, want none", got)
 			}
@@ -77,7 +77,7 @@ func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 }
 
 // TestPodLeavesBeforeItsNetworkNamespaceIsFound covers a pod that an earlier agent has enrolled,
-// and whose network namespace is found only after the pod's label and annotation were removed.
+// and that leaves ambient mode before the agent finds its network namespace.
 func TestPodLeavesBeforeItsNetworkNamespaceIsFound(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
@@ -94,10 +94,10 @@ func TestPodLeavesBeforeItsNetworkNamespaceIsFound(t *testing.T) {
 	rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, ns) })
 }
 
-// TestPodOfUnknownModeIsNotEnrolledAtTheStart covers an agent that cannot read the pods' namespace
-// when it starts. A pod that may be outside the mesh is not sent to ztunnel with its network
-// namespace, and leaves no trace when the namespace can be read. A pod that an earlier agent has
-// enrolled stays enrolled.
+// TestPodOfUnknownModeIsNotEnrolledAtTheStart covers an agent that cannot read the pods' Namespace
+// object when it starts. It does not send the network namespace of a pod that may be outside the
+// mesh to ztunnel, and keeps a pod enrolled that an earlier agent has enrolled. Once the Namespace
+// object shows that the pods are outside the mesh, ztunnel and the node's rules contain none.
 func TestPodOfUnknownModeIsNotEnrolledAtTheStart(t *testing.T) {
 	env := newTestEnv(t)
 	env.namespaceErr = errors.New("the kubeconfig does not exist")
@@ -154,7 +154,7 @@ func TestZtunnelKeepsPodsThatCannotBeReadAtTheStart(t *testing.T) {
 	env.Changed("", "")
 	z.Wait(t, "add uid-web")
 	if z.Pods()["uid-web"] != ns.ID() {
-		t.Error("ztunnel received another network namespace")
+		t.Error("ztunnel received the wrong network namespace")
 	}
 }
 
@@ -168,7 +168,7 @@ func TestNamespacesAreReadOnceAtTheStart(t *testing.T) {
 		env.put(fmt.Sprint("web-", i), running("10.0.0.7"), removeLabels)
 	}
 	reads := 0
-	env.onFind = func() { // called after the namespaces are read, by restore for the first time
+	env.onFind = func() { // first called by restore, after it has read the namespaces
 		env.mu.Lock()
 		defer env.mu.Unlock()
 		if reads == 0 {
@@ -219,7 +219,7 @@ func TestStaticPodIsFoundAfterARestart(t *testing.T) {
 	z := ztunneltest.Start(t, env.socket, nil)
 	z.Wait(t, "add uid-static")
 	if z.Pods()["uid-static"] != ns.ID() {
-		t.Error("ztunnel received another network namespace")
+		t.Error("ztunnel received the wrong network namespace")
 	}
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.hasRules(ns) })
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// wantProblem fails the test unless the node is not ready because of exactly one problem, with the
-// reason and with all words in its message.
-func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...string) {
+// wantProblem fails the test unless the node is not ready because of exactly one problem, which has
+// the reason and all texts in its message.
+func (tn *testNode) wantProblem(s node.Status, reason node.Reason, texts ...string) {
 	tn.t.Helper()
 	tn.wantBlocked(s, reason, "")
-	for _, w := range words {
-		if len(s.Problems) == 1 && !strings.Contains(s.Problems[0].Message, w) {
-			tn.t.Errorf("problem %v, want the text %q", s.Problems[0], w)
+	for _, text := range texts {
+		if len(s.Problems) == 1 && !strings.Contains(s.Problems[0].Message, text) {
+			tn.t.Errorf("problem %v, want the text %q", s.Problems[0], text)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func TestConfigurationThatSortsFirstIsReported(t *testing.T) {
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
 		t.Errorf("Primary is %s with %v, want 05-new.conflist with cilium-cni portmap", s.Primary, s.Plugins)
 	}
-	// Changes to the named file must not be attributed to the other network.
+	// Changes to 10-a.conflist must not be attributed to Cilium.
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["Calico's install-cni"] != 1 {
 		t.Errorf("rewrites %v, want 1 of Calico's install-cni", s.Totals.Rewrites)
@@ -54,9 +54,10 @@ func TestConfigurationThatSortsFirstIsReported(t *testing.T) {
 	}
 }
 
-// TestMissingNamedFileWhileAnotherIsInUseIsReported covers a network that was updated and writes
-// its configuration to another file than the one in cniConfFileName: pods start without the plugin.
-func TestMissingNamedFileWhileAnotherIsInUseIsReported(t *testing.T) {
+// TestMissingNamedFileIsReportedIfADifferentFileIsInUse covers a network that was updated and
+// writes its configuration to a file other than the one in cniConfFileName: pods start without the
+// plugin.
+func TestMissingNamedFileIsReportedIfADifferentFileIsInUse(t *testing.T) {
 	for name, settings := range map[string]func(*node.Settings){
 		"edited": func(*node.Settings) {}, "copied": owned,
 	} {
@@ -88,9 +89,10 @@ func TestMissingNamedFileWhileAnotherIsInUseIsReported(t *testing.T) {
 	}
 }
 
-// TestMissingNamedFileIsTolerableIfTheOneInUseHasThePlugin covers a setting that names a file that
-// does not exist, after the plugin was inserted into the file in use.
-func TestMissingNamedFileIsTolerableIfTheOneInUseHasThePlugin(t *testing.T) {
+// TestMissingNamedFileIsTolerableIfTheFileInUseHasThePlugin covers a setting that names a file that
+// does not exist, after the plugin was inserted into the file in use: the node stays ready, and
+// reports the problem.
+func TestMissingNamedFileIsTolerableIfTheFileInUseHasThePlugin(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.mustBeInstalled(tn.reconcile())
@@ -124,7 +126,7 @@ func TestRewriteOfTheNamedFileIsNotAttributedToTheFirstFile(t *testing.T) {
 }
 
 // TestConfigurationThatSortsFirstMayContainThePlugin covers a file that sorts first and got the
-// plugin before cniConfFileName named another file.
+// plugin before cniConfFileName named a different file.
 func TestConfigurationThatSortsFirstMayContainThePlugin(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putAll(map[string]string{
@@ -220,7 +222,8 @@ func TestAFileThatIsBeingWrittenIsTolerated(t *testing.T) {
 		return n.Reconcile(t.Context())
 	}
 	tn.put("conf/05-b.conflist", "{")
-	tn.wantProblem(reconcileAfter(0), node.InvalidConfiguration, "05-b.conflist") // immediately, in the initial state
+	// The first reconciliation reports the file immediately.
+	tn.wantProblem(reconcileAfter(0), node.InvalidConfiguration, "05-b.conflist")
 	tn.put("conf/05-b.conflist", list("cilium-cni"))
 	tn.mustBeInstalled(reconcileAfter(0))
 	for range 3 {
@@ -243,7 +246,7 @@ func TestAFileThatIsBeingWrittenIsTolerated(t *testing.T) {
 	}
 	tn.remove("conf/05-b.conflist")
 	tn.mustBeInstalled(reconcileAfter(0))
-	tn.put("conf/05-b.conflist", "") // another file with that name
+	tn.put("conf/05-b.conflist", "") // a new file with the same name
 	tn.mustBeInstalled(reconcileAfter(time.Second))
 	tn.wantProblem(reconcileAfter(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist")
 }

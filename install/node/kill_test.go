@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// victimEnv is the environment variable with the job of a process that a test kills.
-const victimEnv = "SLUICE_NODE_VICTIM"
+// jobEnv is the environment variable with the job of a process that a test kills.
+const jobEnv = "SLUICE_NODE_JOB"
 
 // runKilledJob does one job in the process that is killed. It prints a line when it begins.
 func runKilledJob(job string) {
@@ -174,7 +174,7 @@ func TestAKillBeforeEachChangeLeavesAConsistentNode(t *testing.T) {
 func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.Duration) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+tn.dir, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), jobEnv+"="+job+" "+tn.dir, "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

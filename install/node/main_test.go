@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if job := os.Getenv(victimEnv); job != "" {
+	if job := os.Getenv(jobEnv); job != "" {
 		runKilledJob(job)
 		return
 	}

@@ -19,14 +19,14 @@ var changesFile = map[uint64]bool{
 }
 
 // killBefore runs a job in a process, and kills the process before the nth system call of the job
-// that changes files. It reports whether the process was killed; false means that the job finished
-// before.
+// that changes files. It reports whether the process was killed: it is not if the job makes fewer
+// such system calls.
 func killBefore(t *testing.T, tn *testNode, job string, nth int) bool {
 	t.Helper()
 	runtime.LockOSThread() // only the thread that started the process may trace it
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+tn.dir, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), jobEnv+"="+job+" "+tn.dir, "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ type tracer struct {
 	pid       int
 	remaining int          // system calls that change files until the kill
 	started   bool         // the job has begun
-	seen      map[int]bool // threads that have stopped before
+	seen      map[int]bool // threads that have stopped at least once
 }
 
 func (tr *tracer) run() (killed bool) {
@@ -65,7 +65,7 @@ func (tr *tracer) run() (killed bool) {
 		case !status.Stopped():
 			continue // a thread has ended
 		}
-		signal := tr.stopped(pid, status)
+		signal := tr.signalFor(pid, status)
 		if signal == unix.SIGKILL {
 			killed = true
 			_ = unix.Kill(tr.pid, unix.SIGKILL)
@@ -76,8 +76,9 @@ func (tr *tracer) run() (killed bool) {
 	}
 }
 
-// stopped returns the signal with which a stopped thread continues: none, its own, or SIGKILL.
-func (tr *tracer) stopped(pid int, status unix.WaitStatus) unix.Signal {
+// signalFor returns the signal that a stopped thread receives when it continues: none, the signal
+// that stopped it, or SIGKILL.
+func (tr *tracer) signalFor(pid int, status unix.WaitStatus) unix.Signal {
 	first := !tr.seen[pid]
 	if tr.seen[pid] = true; first && pid == tr.pid {
 		options := unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL

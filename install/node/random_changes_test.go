@@ -18,19 +18,21 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// A history is a configuration directory in memory, with the foreign changes and Sluice's changes.
-// It determines what must remain without Sluice.
+// A history simulates a configuration directory, to which foreign changes and Sluice's changes are
+// applied. It also records the foreign files that uninstallation must restore.
 type history struct {
 	t        *rapid.T
 	settings node.Settings
 	found    node.Actual
 	foreign  map[string]string // the foreign files, as they are to be restored
-	from     map[string]string // foreign plain configurations that were replaced, by list
+	// plainOf contains, by the name of a list, the name of the foreign plain configuration that
+	// Sluice has replaced with the list.
+	plainOf map[string]string
 }
 
 func newHistory(t *rapid.T) *history {
 	return &history{
-		t: t, foreign: map[string]string{}, from: map[string]string{},
+		t: t, foreign: map[string]string{}, plainOf: map[string]string{},
 		found: node.Actual{
 			Files: map[string]node.File{}, Entries: map[string]journal.Entry{},
 			Executables: map[string]bool{},
@@ -45,9 +47,9 @@ func newHistory(t *rapid.T) *history {
 
 // write writes a foreign file, or removes it if data is nil.
 func (h *history) write(name string, data []byte) {
-	if plain, ok := h.from[name]; ok {
-		delete(h.from, name)
-		if _, back := h.found.Files[plain]; !back {
+	if plain, ok := h.plainOf[name]; ok {
+		delete(h.plainOf, name)
+		if _, exists := h.found.Files[plain]; !exists {
 			delete(h.foreign, plain) // the foreign program has replaced the list or removed the network
 		}
 	}
@@ -58,9 +60,9 @@ func (h *history) write(name string, data []byte) {
 		h.foreign[name] = withoutSluice(string(data))
 		return
 	}
-	for list, plain := range h.from {
-		// The program had written the plain file again, and removed it before a reconciliation: the
-		// list still replaces the file.
+	for list, plain := range h.plainOf {
+		// A foreign program has written the plain file again, and removed it before a
+		// reconciliation: the list still replaces the file.
 		if plain == name {
 			h.foreign[name] = string(h.found.Entries[list].Original)
 		}
@@ -75,8 +77,8 @@ func withoutSluice(data string) string {
 	return data
 }
 
-// apply applies targets like the node, after the checks that the node makes. Each target has two
-// steps. After the given number of steps, apply stops as if the process were killed.
+// apply applies targets as the node does, with the same checks. Each target has two steps. After
+// the given number of steps, apply stops as if the process were killed.
 func (h *history) apply(targets []node.Target, steps int) {
 	for _, t := range targets {
 		if now, ok := h.found.Files[t.Name]; ok != (t.Current != nil) ||
@@ -94,11 +96,11 @@ func (h *history) apply(targets []node.Target, steps int) {
 		}
 		if e := h.found.Entries[t.Name]; t.Content != nil && e.Kind == journal.Converted &&
 			e.WrittenByAgent(t.Content) {
-			h.from[t.Name] = e.From
+			h.plainOf[t.Name] = e.From
 		}
 		if t.Content == nil {
 			delete(h.found.Files, t.Name)
-			delete(h.from, t.Name)
+			delete(h.plainOf, t.Name)
 		} else {
 			h.found.Files[t.Name] = node.File{Data: t.Content, Mode: t.Mode}
 		}
@@ -124,8 +126,8 @@ func (h *history) reconcile() {
 	h.t.Fatalf("four reconciliations do not suffice; chains %v", h.chains())
 }
 
-// checkChain fails the test unless the configuration that runtimes use has the plugin exactly once,
-// and last.
+// checkChain fails the test in chained mode unless the configuration that runtimes use has the
+// plugin exactly once, and last.
 func (h *history) checkChain() {
 	var files []chain.File
 	for name, f := range h.found.Files {
@@ -155,10 +157,10 @@ func (h *history) chains() map[string]string {
 	return got
 }
 
-// TestAnyForeignChangesAreCorrectedAndRestored checks that after any foreign changes between
-// reconciliations, in any mode, the configuration that runtimes use has the plugin, and that
-// uninstallation restores the foreign files.
-func TestAnyForeignChangesAreCorrectedAndRestored(t *testing.T) {
+// TestAnyForeignChangesAreCorrectedAndKept checks that, after any foreign changes between
+// reconciliations, the configuration that runtimes use has the plugin in chained mode, and that
+// uninstallation restores the foreign files in any mode.
+func TestAnyForeignChangesAreCorrectedAndKept(t *testing.T) {
 	rounds := 3
 	if os.Getenv("SLUICE_LONG") == "1" {
 		rounds = 100
@@ -200,7 +202,7 @@ func checkHistory(t *rapid.T) {
 		case 6: // the copy of the primary configuration is enabled or disabled
 			h.settings.IstioOwnedCNIConfig = !h.settings.IstioOwnedCNIConfig
 			h.settings.IstioOwnedCNIConfigFileName = "00-sluice.conflist"
-		case 7: // the other mode: in the chain, or stand-alone
+		case 7: // the mode changes between chained and stand-alone
 			h.settings.Chained = !h.settings.Chained
 			h.settings.CNIConfFileName = map[bool]string{
 				false: node.DefaultStandaloneFileName,
@@ -230,7 +232,7 @@ func checkHistory(t *rapid.T) {
 // anyFile returns one of the foreign files, or of the lists that replace them.
 func (h *history) anyFile(t *rapid.T) (string, bool) {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.found.Files)), func(name string) bool {
-		return isOwnFile(name)
+		return isSluiceFile(name)
 	})
 	if len(names) == 0 {
 		return "", false
@@ -238,10 +240,11 @@ func (h *history) anyFile(t *rapid.T) (string, bool) {
 	return rapid.SampledFrom(names).Draw(t, "file"), true
 }
 
-func isOwnFile(name string) bool {
+func isSluiceFile(name string) bool {
 	return name == "00-sluice.conflist" || name == node.DefaultStandaloneFileName
 }
 
+// edit adds an element to a list, which may contain Sluice's element.
 func (h *history) edit(t *rapid.T, step int) {
 	name, ok := h.anyFile(t)
 	if !ok {

@@ -29,7 +29,7 @@ func denyInotify(t *testing.T) bool {
 	return true
 }
 
-// awaitWithin is like await, and fails the test if this takes longer than limit on the bubble's
+// awaitWithin calls await, and fails the test if await takes longer than limit on the bubble's
 // clock.
 func awaitWithin(
 	t testing.TB, limit time.Duration, statuses <-chan node.Status, description string,
@@ -97,8 +97,8 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 	})
 }
 
-// TestAgentsThatShareAStateDirectoryWriteSlowly checks that two agents do not rewrite each other's
-// element continuously.
+// TestAgentsThatShareAStateDirectoryWriteSlowly checks that two agents with different elements
+// rewrite each other's element only about twice a second.
 func TestAgentsThatShareAStateDirectoryWriteSlowly(t *testing.T) {
 	if !denyInotify(t) {
 		return
@@ -128,7 +128,7 @@ func TestAgentsThatShareAStateDirectoryWriteSlowly(t *testing.T) {
 }
 
 // TestUnrepairableDriftIsReportedWithinASecond covers a file that stays invalid after a write: it
-// is reported without another event.
+// is reported without a further event.
 func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 	if !denyInotify(t) {
 		return
@@ -147,8 +147,8 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 	})
 }
 
-// TestAFailedWriteIsNotRepeatedAtOnce checks that events, which the failed attempt itself causes,
-// do not start the next attempt before retryInterval.
+// TestAFailedWriteIsNotRepeatedAtOnce checks that the events that a failed attempt causes do not
+// start the next attempt before retryInterval.
 func TestAFailedWriteIsNotRepeatedAtOnce(t *testing.T) {
 	if !denyInotify(t) {
 		return

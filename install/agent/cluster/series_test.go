@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// repeat sends the same event several times, with times a second apart, and returns the first and
-// the last time.
-func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) {
+// repeat sends count events of one series, with times a second apart, and returns the first and the
+// last time.
+func repeat(t *testing.T, c *cluster.Client, count int) (first, last time.Time) {
 	t.Helper()
 	first = time.Now().Truncate(time.Second)
-	for i := range times {
+	for i := range count {
 		last = first.Add(time.Duration(i) * time.Second)
 		if err := c.SendEvent(t.Context(), cluster.Event{
 			About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter",
-			Message: fmt.Sprint("the ", i+1, ". time"),
+			Message: fmt.Sprint("repetition ", i+1),
 			Node:    "node-1", Time: last,
 		}); err != nil {
 			t.Fatal(err)
@@ -47,14 +47,14 @@ func waitCount(t *testing.T, server *apiservertest.Server, want int) apiserverte
 	}
 }
 
-// TestARepetitionIsCounted checks that repetitions become one event with a count and with the first
-// and the last time, in few writes.
-func TestARepetitionIsCounted(t *testing.T) {
+// TestRepetitionsAreCounted checks that repetitions are written as one event, with their number and
+// with the first and the last time, by few requests.
+func TestRepetitionsAreCounted(t *testing.T) {
 	server, c := start(t)
 	c.SetUpdateIntervals(50*time.Millisecond, time.Second)
 	first, last := repeat(t, c, 100)
 	e := waitCount(t, server, 100)
-	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "the 100. time" ||
+	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "repetition 100" ||
 		!e.FirstTimestamp.Equal(first) || !e.LastTimestamp.Equal(last) {
 		t.Errorf("%d events, the last %+v; want one event with count 100", len(server.Events()), e)
 	}
@@ -72,8 +72,8 @@ func TestARepetitionIsCounted(t *testing.T) {
 	}
 }
 
-// TestDifferentEventsAreNotAggregated checks that another reason, type or object results in another
-// event.
+// TestDifferentEventsAreNotAggregated checks that events with different reasons, types or objects
+// are not combined.
 func TestDifferentEventsAreNotAggregated(t *testing.T) {
 	server, c := start(t)
 	pod := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "web", UID: "1"}
@@ -123,7 +123,7 @@ func TestRepetitionsAreKeptDuringAnOutage(t *testing.T) {
 }
 
 // TestSendEventFailsIfAFirstEventIsRejected checks that SendEvent returns an error if the API
-// server rejects a first event: the caller must repeat it.
+// server rejects the first event of a series, so that the caller can send it again.
 func TestSendEventFailsIfAFirstEventIsRejected(t *testing.T) {
 	server, c := start(t)
 	e := cluster.Event{About: cluster.NodeObject("node-1"), Reason: "R", Time: time.Now()}

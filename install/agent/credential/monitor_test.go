@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A pod is the pod of an agent: the files that the kubelet projects, and the run directory of the
-// node.
+// A pod simulates the agent's pod. dir contains the files that the kubelet projects, and the record
+// of exits.
 type pod struct {
 	t   *testing.T
 	dir string
@@ -41,7 +41,7 @@ func (p *pod) project(name, content string) {
 	}
 }
 
-// start starts a monitor. The result of its Run is sent to the channel.
+// start starts a monitor. The channel receives the result of its Run.
 func (p *pod) start() (*Monitor, <-chan error) {
 	p.t.Helper()
 	m := New(Options{
@@ -55,9 +55,8 @@ func (p *pod) start() (*Monitor, <-chan error) {
 	return m, done
 }
 
-// timeToExit sends a request each second, which the API server answers with the code. It returns
-// the time after which the monitor ends, and the monitor's error; or longest and nil if the monitor
-// does not end within this time.
+// timeToExit records a response with the code each second. It returns the time until the monitor
+// ends, and the monitor's error, or longest and nil if the monitor does not end within longest.
 func timeToExit(
 	m *Monitor, done <-chan error, token string, code int, longest time.Duration,
 ) (time.Duration, error) {
@@ -84,14 +83,14 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 		age, lifetime time.Duration
 		want          time.Duration
 	}{
-		{"a new token of ten minutes", 0, 10 * time.Minute, 10 * time.Minute},
+		{"a new token that is valid for ten minutes", 0, 10 * time.Minute, 10 * time.Minute},
 		{
 			"a token that should be replaced within a minute", 7 * time.Minute, 10 * time.Minute,
 			3 * time.Minute,
 		},
 		{"a token that should have been replaced", time.Hour, 10 * time.Minute, 2 * time.Minute},
 		{
-			"a token of an hour whose expiry the API server extends to a year", 0,
+			"a new token whose expiry the API server has extended from an hour to a year", 0,
 			365 * 24 * time.Hour, 50 * time.Minute,
 		},
 	} {
@@ -125,7 +124,8 @@ func TestExitsBackOff(t *testing.T) {
 		expired := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour),
 			time.Now().Add(-23*time.Hour))
 		p.project("token", expired)
-		// The delays double from one minute on. The kubelet always has at least two minutes.
+		// The delays double from one minute, but the kubelet always has at least two minutes to
+		// replace the token.
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()
 			elapsed, err := timeToExit(m, done, expired, 401, 2*time.Hour)
@@ -162,7 +162,7 @@ func TestOnlyRejectionsOfTheCurrentTokenCount(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-done:
-			t.Errorf("the monitor ends although there is another token: %v", err)
+			t.Errorf("the monitor ends although there is a new token: %v", err)
 		default:
 		}
 		m.RecordResponse("second", 403, nil) // a permission may be missing, but the token is accepted
@@ -172,10 +172,10 @@ func TestOnlyRejectionsOfTheCurrentTokenCount(t *testing.T) {
 	})
 }
 
-// TestNoAnswerIsNoRejection checks that an unavailable API server does not count as a rejection of
-// the token, and that an API server with an unknown certificate authority does not end the monitor:
-// a restart would not help.
-func TestNoAnswerIsNoRejection(t *testing.T) {
+// TestUnavailableAPIServerDoesNotEndTheMonitor checks that an unavailable API server does not count
+// as a rejection of the token, and that an API server with an unknown certificate authority does
+// not end the monitor: a restart would not help.
+func TestUnavailableAPIServerDoesNotEndTheMonitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, done := newPod(t).start()
 		m.RecordResponse("first", 0, errors.New("connection refused"))
@@ -198,10 +198,10 @@ func TestNoAnswerIsNoRejection(t *testing.T) {
 	})
 }
 
-// TestErrorsBeforeAuthenticationAreNoAcceptance checks that replies that the API server or a load
-// balancer sends before the token is authenticated do not count as its acceptance, and do not end a
-// rejection.
-func TestErrorsBeforeAuthenticationAreNoAcceptance(t *testing.T) {
+// TestErrorsBeforeAuthenticationDoNotAcceptTheToken checks that replies that the API server or a
+// load balancer sends before the token is authenticated do not count as its acceptance, and do not
+// clear an earlier rejection. Replies after the authentication count as acceptance.
+func TestErrorsBeforeAuthenticationDoNotAcceptTheToken(t *testing.T) {
 	for _, code := range []int{302, 400, 404, 408, 429, 500, 502, 503, 504} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -239,8 +239,8 @@ func TestErrorsBeforeAuthenticationAreNoAcceptance(t *testing.T) {
 	}
 }
 
-// TestChangesAreReportedInOrder checks that a change during the report of another one is reported
-// after it.
+// TestChangesAreReportedInOrder checks that a change that happens while an earlier change is being
+// reported is reported afterwards.
 func TestChangesAreReportedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
@@ -264,8 +264,8 @@ func TestChangesAreReportedInOrder(t *testing.T) {
 	})
 }
 
-// TestTimesInTheFutureDoNotPreventAnExit covers a node's clock that was set back: the last exit and
-// the issue of the token are in the future.
+// TestTimesInTheFutureDoNotPreventAnExit covers a node's clock that was set back: the last exit or
+// the issue of the token is in the future.
 func TestTimesInTheFutureDoNotPreventAnExit(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, row := range []struct {
