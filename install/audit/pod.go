@@ -51,7 +51,7 @@ type pod struct {
 	// pod needs no plugin.
 	startUnknownSince time.Time
 	sandbox           *sandbox.Sandbox // nil if unknown
-	missing           sandbox.Missing  // why the last search did not find the sandbox; zero if it was found
+	missing           sandbox.Missing  // why the last search found no sandbox; or zero
 	// eventLimit limits the audits after events, and changeLimit the audits after changes of the
 	// pod.
 	eventLimit, changeLimit auditLimit
