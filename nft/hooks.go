@@ -60,7 +60,7 @@ const (
 	HookOther     HookKind = iota // a function of no other kind, such as a BPF program
 	HookChain                     // an nftables base chain
 	HookLegacy                    // an iptables-legacy table
-	HookConntrack                 // a function of conntrack: it finds or confirms a connection, or calls its helper
+	HookConntrack                 // conntrack: finds or confirms a connection, or calls its helper
 	// HookNAT is the kernel's NAT function. It calls the NAT base chains and the nat table of
 	// iptables-legacy in the order of their priorities. Among chains of equal priority, the chain
 	// that was registered last comes first. Up to Linux 7.2 the kernel does not list these
