@@ -72,7 +72,7 @@ func addMatch(r *rules.Rule, m rules.Match) {
 	}
 }
 
-// actionOf returns the action of a rule, or nil if it only counts.
+// actionOf returns the action of a rule, or nil if the rule only counts packets.
 func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 	if chain, isGoto := r.Jump(); chain != "" {
 		return rules.Jump{Chain: chain, Goto: isGoto}
@@ -113,7 +113,7 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 	}
 	if family == rules.IPv4 && flags == xtables.FlagFragment4 &&
 		d.invert&^xtables.InvertFragment == 0 {
-		// Package save gives the match this text.
+		// Package save returns the same text for this match.
 		return append(d.matches, rules.Unknown{
 			Text:   map[bool]string{false: "-f", true: "! -f"}[d.invert != 0],
 			Effect: rules.Reads, Ignores: rules.AllInputs &^ rules.HeaderInput,
@@ -142,7 +142,7 @@ type headerDecoder struct {
 	invert  uint8
 }
 
-// addUnknown adds an unknown match. The text must identify it completely.
+// addUnknown adds an unknown match. The text must identify the match completely.
 func (d *headerDecoder) addUnknown(effect rules.Effect, format string, args ...any) {
 	d.matches = append(d.matches, rules.Unknown{
 		Text: fmt.Sprintf(format, args...), Effect: effect,

@@ -17,7 +17,7 @@ type legacyApplier struct {
 	// result is zero until the rules are in iptables-legacy.
 	result Result
 	writer writer
-	// found contains the tables of Sluice that the call has found in both backends.
+	// found contains the tables of Sluice that the call has found in either backend.
 	found []rules.Table
 	// removeFromNFT is nft.RemoveRules, except in tests.
 	removeFromNFT func(*netns.NS) (bool, error)
@@ -102,8 +102,8 @@ func (a *legacyApplier) setMoved(result Result) {
 }
 
 // withGates returns the tables with the gate before the rules of each table that saves marks; see
-// SavesMarks. Without the gate, these rules would treat a mark that the rules in nf_tables set as
-// their own.
+// SavesMarks. Without the gate, these rules would mistake marks of the rules in nf_tables for their
+// own marks.
 func withGates(desired tables) tables {
 	changed := tables{}
 	for id, t := range desired {
@@ -126,9 +126,9 @@ func (a *legacyApplier) replace(desired tables) (Result, error) {
 		if err != nil {
 			return result, a.writer.undo(err)
 		}
-		// Read the foreign rules before Sluice's jumps in the first attempt only, so that the jumps
-		// are moved at most once. Otherwise Sluice and another program that also moves its jumps to
-		// the front would undo each other's changes until maxAttempts.
+		// Only the first attempt reads the foreign rules that precede Sluice's jumps, so that the
+		// jumps are moved at most once. Otherwise Sluice and another program that also moves its
+		// jumps to the front would undo each other's changes until maxAttempts.
 		selection = sluiceRules
 		pending := steps(desired, current)
 		if result.Outcome == "" {

@@ -184,12 +184,12 @@ func sourceOf(f xtables.Feature) (option, module string) {
 
 // since returns the first kernel version that supports the feature, but at least firstVersion.
 func since(f xtables.Feature) string {
-	target := f.Kind == xtables.KindTarget
+	isTarget := f.Kind == xtables.KindTarget
 	switch {
 	case f.Family == rules.IPv6 && (f.Kind == xtables.KindTable && f.Name == "nat" ||
-		target && f.Name == "REDIRECT"):
+		isTarget && f.Name == "REDIRECT"):
 		return "3.7"
-	case target && f.Name == "CT":
+	case isTarget && f.Name == "CT":
 		return "3.4"
 	}
 	return firstVersion

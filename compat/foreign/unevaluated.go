@@ -12,8 +12,8 @@ import (
 
 // unknownBridges returns a sentence if packets that arrive at ports of bridges traverse the hooks
 // of IP inside the bridge, and are assigned to a transparent listener there. The listener does not
-// receive these packets if the bridge passes them to its own interface. Otherwise unknownBridges
-// returns "". [diff.Bypass] does not evaluate bridges.
+// receive these packets if the bridge delivers them to the interface of the bridge itself.
+// Otherwise unknownBridges returns "". [diff.Bypass] does not evaluate bridges.
 func unknownBridges(live *compat.Live, desired *rules.Ruleset) string {
 	if !usesTProxy(desired) {
 		return ""
@@ -104,11 +104,11 @@ func hasAnyEffect(a rules.Action) bool {
 }
 
 // unknownExpectations returns a sentence for each foreign rule that may make conntrack expect TCP
-// connections, at most maxClasses sentences: rules that assign a conntrack helper, and in TPROXY
-// mode rules that refer to an object of unknown effect, such as an expectation. NAT translates an
-// expected connection like its master connection, and the rules of TPROXY mode do not assign it to
-// the proxy. [diff.Bypass] does not evaluate expected connections, because the desired ruleset has
-// none.
+// connections: a rule that assigns a conntrack helper or, in TPROXY mode, a rule that refers to an
+// object of unknown effect, such as an expectation. It returns at most maxClasses sentences. NAT
+// translates an expected connection like its master connection, and the rules of TPROXY mode do not
+// assign it to the proxy. [diff.Bypass] does not evaluate expected connections, because the desired
+// ruleset has none.
 func unknownExpectations(live *compat.Live, desired *rules.Ruleset) []string {
 	isTProxy := usesTProxy(desired)
 	expects := func(a rules.Action) bool { return mayExpect(a, isTProxy) }

@@ -26,7 +26,7 @@ func (g *Generator) drawListeners() []Listener {
 
 // setListeners opens the listeners, unless they are open, and closes all others.
 func (n *Network) setListeners(open []Listener) error {
-	if slices.Equal(open, n.open) {
+	if slices.Equal(open, n.openListeners) {
 		return nil
 	}
 	n.CloseListeners()

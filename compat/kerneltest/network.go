@@ -39,16 +39,16 @@ var addresses = []struct{ device, prefix string }{
 type Network struct {
 	Pod *netns.NS
 
-	peer        *netns.NS // contains the peers of all interfaces
-	devices     map[string]*device
-	nameOfIndex map[uint32]string // the names of the pod's interfaces
-	rawSockets  map[rawKey]int    // file descriptors
-	listeners   []int             // file descriptors of the open listeners
-	open        []Listener        // the open listeners
-	log         *nfnetlink.Conn
-	conntrack   *nfnetlink.Conn
-	tables      *nftables.Conn
-	legacy      map[legacyTable]bool // the tables that were loaded since Reset
+	peer          *netns.NS // contains the peers of all interfaces
+	devices       map[string]*device
+	nameOfIndex   map[uint32]string // the names of the pod's interfaces
+	rawSockets    map[rawKey]int    // file descriptors
+	listenerFDs   []int             // of openListeners
+	openListeners []Listener
+	log           *nfnetlink.Conn
+	conntrack     *nfnetlink.Conn
+	tables        *nftables.Conn
+	legacy        map[legacyTable]bool // the tables that were loaded since Reset
 	// token is the token of the last packet. Each packet contains its own token, which identifies
 	// the packet in the log.
 	token uint32

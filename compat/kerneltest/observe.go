@@ -145,7 +145,7 @@ func (o *Observation) compareFirst(p *rules.Packet) error {
 	}
 	// The descriptions of arriving packets have no owner.
 	if p.Hook == rules.Output && !equalOwners(e.Owner, p.Owner) {
-		return fmt.Errorf("%w: the packet has another socket: %v", errUnsendable, e)
+		return fmt.Errorf("%w: the owner of the socket differs: %v", errUnsendable, e)
 	}
 	return nil
 }

@@ -146,9 +146,9 @@ func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 		control = unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: int32(d.index)})
 	}
 	_, err = unix.SendmsgN(fd, packet, control, addr, 0)
-	// These errors mean that the packet was not sent. Ignore other errors: EPERM means that a rule
-	// has dropped the packet, and others occur if the kernel cannot route the packet after a rule
-	// has changed it.
+	// EINVAL, EACCES and EAGAIN mean that the packet was not sent. Ignore other errors: EPERM means
+	// that a rule has dropped the packet, and the rest occur if the kernel cannot route the packet
+	// after a rule has changed it.
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAGAIN) {
 		return os.NewSyscallError("sendmsg", err)
 	}
@@ -173,7 +173,7 @@ func (n *Network) Listen(listeners []Listener) error {
 	for begin := time.Now(); ; runtime.Gosched() {
 		err := n.listenOnce(listeners)
 		if err == nil {
-			n.open = append(n.open, listeners...)
+			n.openListeners = append(n.openListeners, listeners...)
 			return nil
 		}
 		n.CloseListeners()
@@ -207,7 +207,7 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 	if err != nil {
 		return err
 	}
-	n.listeners = append(n.listeners, fd)
+	n.listenerFDs = append(n.listenerFDs, fd)
 	var addr unix.Sockaddr = &unix.SockaddrInet4{Port: int(port)}
 	if domain == unix.AF_INET6 {
 		addr = &unix.SockaddrInet6{Port: int(port)}
@@ -232,7 +232,7 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 
 // CloseListeners closes the listeners of [Network.Listen].
 func (n *Network) CloseListeners() {
-	for _, fd := range n.listeners {
+	for _, fd := range n.listenerFDs {
 		// A process that is just being started has a copy of the socket until it executes its
 		// program. The copy shares the transparent flag of the socket: clear the flag, so that no
 		// tproxy rule selects the copy.
@@ -240,7 +240,7 @@ func (n *Network) CloseListeners() {
 		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 0)
 		_ = unix.Close(fd)
 	}
-	n.listeners, n.open = nil, nil
+	n.listenerFDs, n.openListeners = nil, nil
 }
 
 // sentinelSource is the source address of the sentinel (see sentinelPort).

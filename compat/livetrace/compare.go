@@ -124,8 +124,8 @@ func ruleAt(path []string, i int) string {
 	return "no further rule"
 }
 
-// isComparable reports whether the compared paths include the rules of the base chain: it is at
-// prerouting or output, and the kernel traces packets of the protocol in it.
+// isComparable reports whether the compared paths include the rules of the base chain: the chain
+// must be at prerouting or output, and the kernel must trace packets of the protocol there.
 func (o *Observation) isComparable(b *rules.Base) bool {
 	return b != nil && (b.Hook == rules.Prerouting || b.Hook == rules.Output) &&
 		(o.Packet.Protocol == rules.TCP || o.markedBeforeConntrack ||

@@ -101,9 +101,9 @@ func (f field) shiftedBy(left bool, bits int) field {
 	}}
 }
 
-// unpacked returns a field that is a part of a byte as a number, and any other field unchanged.
-// Elements of named sets and of concatenations are such numbers. It returns false for a part of
-// several bytes that must be shifted.
+// unpacked returns a field that does not fill its bytes as a number, shifted to the lowest bits, as
+// in the elements of named sets and of concatenations. It returns any other field unchanged. It
+// returns false if a field of several bytes must be shifted.
 func unpacked(f field) (field, bool) {
 	if f.bits != 0 && f.shift != 0 {
 		if f.size != 1 {

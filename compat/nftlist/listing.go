@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Listing contains the tables of a listing, and describes what the listing leaves open.
+// A Listing contains the tables of a listing, and describes what the listing does not show.
 type Listing struct {
 	Tables []rules.Table
 	// Undecided contains sentences about information that the listing lacks, and that may affect
@@ -172,7 +172,7 @@ func undecidedFlags(t tableObject, flags []string) []string {
 }
 
 // decodeTables decodes and checks the tables, and adds them to the listing. It also adds sentences
-// about them to Undecided.
+// about the tables to Undecided.
 func (in *reader) decodeTables(l *Listing, tables []nft.Table) error {
 	var err error
 	if l.Tables, err = nft.DecodeTables(tables); err != nil {

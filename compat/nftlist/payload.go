@@ -197,7 +197,7 @@ func (c *compiler) needHeader(protocol string) bool {
 
 // needICMPNetwork adds the condition that the packet has the network protocol of icmp or icmpv6,
 // unless the table or an earlier statement implies a network protocol. Unlike needNetwork, it
-// accepts a different one: nft accepts icmpv6 after ip, and icmp after ip6.
+// accepts a different network protocol: nft accepts icmpv6 after ip, and icmp after ip6.
 func (c *compiler) needICMPNetwork(protocol string) {
 	if c.network == "" && !c.isOtherFamily {
 		c.needNetwork(protocol)

@@ -14,8 +14,8 @@ import (
 )
 
 // This file parses further matches that the model does not represent. Package xt returns the same
-// text for the same match in the kernel. The text of a match with other options, or with values
-// that the kernel rejects, consists of the words of the rule.
+// text for the same match in the kernel. The text of a match with options that this file does not
+// support, or with values that the kernel rejects, consists of the words of the rule.
 
 // onlyNegates reports whether every negated option has one of the names.
 func (r *moduleReader) onlyNegates(names ...string) bool {
@@ -118,19 +118,19 @@ func (r *moduleReader) recent() (m xt.Recent, ok bool) {
 	hits, hitsValid := number(r.optionValue("--hitcount", "0"), 32)
 	ok = err == nil && rules.FamilyOf(m.Mask) == r.family && secondsValid && hitsValid
 	m.Seconds, m.HitCount = uint32(seconds), uint32(hits)
-	conditions := 0
+	commands := 0
 	for _, o := range r.options {
 		m.Flags |= xt.RecentFlag(o.name)
 		switch o.name {
 		case "--set", "--rcheck", "--update", "--remove":
-			conditions++
+			commands++
 			m.Not = o.not
 		default:
 			ok = ok && !o.not
 		}
 	}
 	m.Destination = r.option("--rdest") != nil
-	return m, ok && conditions == 1 && len(m.Name) < 200 &&
+	return m, ok && commands == 1 && len(m.Name) < 200 &&
 		(r.option("--rsource") == nil || !m.Destination)
 }
 

@@ -122,9 +122,9 @@ func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	if b == nil {
 		return false
 	}
-	builtIn := Base(table, hook, b.Drop)
-	builtIn.Order = b.Order
-	return *b == *builtIn
+	want := Base(table, hook, b.Drop)
+	want.Order = b.Order
+	return *b == *want
 }
 
 // maxWords is the maximum number of words of a rule in iptables-restore: 255 arguments (MAX_ARGC in

@@ -14,9 +14,9 @@ import (
 type ruleList struct {
 	blocks []*ruleBlock
 	length int
-	// equal contains the entries by equalityKey. It is nil until a rule is first deleted by its
+	// queues contains the entries by equalityKey. It is nil until a rule is first deleted by its
 	// content.
-	equal map[string]*ruleQueue
+	queues map[string]*ruleQueue
 }
 
 // A ruleBlock is a part of a list. It has 1 to maxBlock rules.
@@ -34,7 +34,7 @@ const maxBlock = 512
 type ruleEntry struct {
 	rule  rules.Rule
 	block *ruleBlock
-	equal *ruleQueue // the queue that contains the entry, or nil
+	queue *ruleQueue // the queue that contains the entry, or nil
 	index int        // the index of the entry in the queue
 }
 
@@ -50,8 +50,8 @@ func (l *ruleList) insert(at int, r rules.Rule) {
 	if len(b.entries) > maxBlock {
 		l.split(b)
 	}
-	if l.equal != nil {
-		l.addEqual(e)
+	if l.queues != nil {
+		l.enqueue(e)
 	}
 }
 
@@ -99,8 +99,8 @@ func (l *ruleList) renumber() {
 func (l *ruleList) delete(at int) rules.Rule {
 	b, i := l.find(at)
 	e := b.entries[i]
-	if e.equal != nil {
-		heap.Remove(e.equal, e.index)
+	if e.queue != nil {
+		heap.Remove(e.queue, e.index)
 	}
 	return l.remove(e, i)
 }
@@ -120,13 +120,13 @@ func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 // deleteSame removes and returns the first rule that -D treats as equal to r. It returns false if
 // there is none.
 func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
-	if l.equal == nil {
-		l.equal = map[string]*ruleQueue{}
+	if l.queues == nil {
+		l.queues = map[string]*ruleQueue{}
 		for e := range l.each {
-			l.addEqual(e)
+			l.enqueue(e)
 		}
 	}
-	queue := l.equal[equalityKey(r)]
+	queue := l.queues[equalityKey(r)]
 	if queue == nil || queue.Len() == 0 {
 		return rules.Rule{}, false
 	}
@@ -134,15 +134,15 @@ func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
 	return l.remove(e, slices.Index(e.block.entries, e)), true
 }
 
-// addEqual adds the entry to the queue of equal rules.
-func (l *ruleList) addEqual(e *ruleEntry) {
+// enqueue adds the entry to the queue of equal rules.
+func (l *ruleList) enqueue(e *ruleEntry) {
 	key := equalityKey(&e.rule)
-	queue := l.equal[key]
+	queue := l.queues[key]
 	if queue == nil {
 		queue = &ruleQueue{}
-		l.equal[key] = queue
+		l.queues[key] = queue
 	}
-	e.equal = queue
+	e.queue = queue
 	heap.Push(queue, e)
 }
 
@@ -183,14 +183,14 @@ func (l *ruleList) each(do func(*ruleEntry) bool) {
 	}
 }
 
-// take returns the rules, or nil if there are none. The list is empty afterwards. take empties it
-// block by block, so that the rules need less memory.
+// take returns the rules, or nil if there are none. The list is empty afterwards. take releases
+// each block after it has copied the rules of the block, to limit the memory in use.
 func (l *ruleList) take() []rules.Rule {
 	if l.length == 0 {
 		return nil
 	}
 	list := make([]rules.Rule, 0, l.length)
-	l.equal = nil
+	l.queues = nil
 	for i, b := range l.blocks {
 		for _, e := range b.entries {
 			list = append(list, e.rule)
@@ -207,7 +207,7 @@ type ruleQueue []*ruleEntry
 // Len implements heap.Interface.
 func (q ruleQueue) Len() int { return len(q) }
 
-// Less reports whether an entry is before another one in the list.
+// Less reports whether entry i precedes entry j in the list.
 func (q ruleQueue) Less(i, j int) bool {
 	a, b := q[i].block, q[j].block
 	if a != b {

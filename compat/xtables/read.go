@@ -86,9 +86,9 @@ func readProc(path string) ([]byte, error) {
 }
 
 // A Reader reads tables up to a total cost of 32 MiB, where each entry costs its size and 192
-// bytes: about 90,000 short rules, or 50,000 of kube-proxy. It repeats reads for at most 3 s if
-// other processes change the tables. The zero value has not read a table yet. A Reader is not safe
-// for concurrent use.
+// bytes: about 90,000 short rules, or 50,000 rules of kube-proxy. It repeats reads for at most 3 s
+// if other processes change the tables. The zero value is ready to use. A Reader is not safe for
+// concurrent use.
 type Reader struct {
 	cost     int
 	deadline time.Time // set by the first read
