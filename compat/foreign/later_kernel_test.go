@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// query is a DNS query to another machine, which the ruleset redirects to the agent. inbound is a
-// connection to the pod.
+// query is a DNS query to an address outside the node, which the ruleset redirects to the DNS
+// server of the Istio agent. inbound is a connection to the pod.
 var (
 	query = testbed.Call{
 		Network: "udp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:53"),
@@ -40,14 +40,14 @@ func TestEffectOnLaterPackets(t *testing.T) {
 		mode  rules.Mode // ModeRedirect if it is empty
 		// leaves reports that packets of the next request leave the pod, although they are
 		// redirected.
-		leaves bool
-		by     testbed.Name // the listener that answers the next request, empty for none
+		leaves     bool
+		answeredBy testbed.Name // the listener that answers the next request, empty for none
 
 		verdict  foreign.Verdict
 		contains string // a part of the messages
 	}{
 		{
-			name: "accepted", load: nftables, call: query, by: testbed.DNS,
+			name: "accepted", load: nftables, call: query, answeredBy: testbed.DNS,
 			rules:   `table ip own { chain out { type filter hook output priority 0; ct state established accept; }; }`,
 			verdict: foreign.None,
 		},
@@ -57,10 +57,10 @@ func TestEffectOnLaterPackets(t *testing.T) {
 			verdict: foreign.None,
 		},
 		{
-			name: "another destination in a chain that routes again", load: nftables, call: query,
+			name: "a new destination in a chain that routes again", load: nftables, call: query,
 			rules: `table ip own { chain out { type route hook output priority 0
 				ct state established udp dport 15053 ip daddr set 10.9.9.9 udp dport set 53; }; }`,
-			leaves: true, by: testbed.Outside,
+			leaves: true, answeredBy: testbed.Outside,
 			verdict: foreign.Unknown, contains: "in a rule of nft: ip own out #1",
 		},
 		{
@@ -69,7 +69,7 @@ func TestEffectOnLaterPackets(t *testing.T) {
 			verdict: foreign.Unknown, contains: "NFQUEUE", // no program reads the queue
 		},
 		{
-			name: "a queue for other connections", load: legacy, call: query, by: testbed.DNS,
+			name: "a queue for other connections", load: legacy, call: query, answeredBy: testbed.DNS,
 			rules:   "*filter\n-A OUTPUT -p tcp --dport 8080 -m conntrack --ctstate ESTABLISHED -j NFQUEUE\nCOMMIT\n",
 			verdict: foreign.None,
 		},
@@ -84,34 +84,34 @@ func TestEffectOnLaterPackets(t *testing.T) {
 			name: "copies after the redirection", load: nftables, call: outbound,
 			rules: `table ip own { chain out { type filter hook output priority 0
 				ct state established tcp dport 15001 dup to 10.244.1.1; }; }`,
-			leaves: true, by: testbed.Outbound,
+			leaves: true, answeredBy: testbed.Outbound,
 			verdict: foreign.Unknown, contains: "in a rule of nft: ip own out #1",
 		},
 		{
 			name: "copies at postrouting", load: legacy, call: query,
 			rules:  "*mangle\n-A POSTROUTING -m conntrack --ctstate ESTABLISHED -j TEE --gateway 10.244.1.1\nCOMMIT\n",
-			leaves: true, by: testbed.DNS,
+			leaves: true, answeredBy: testbed.DNS,
 			verdict: foreign.Unknown, contains: "in a rule of iptables-legacy: ip mangle POSTROUTING #1",
 		},
 		{
 			name: "copies on arrival on lo", load: iptablesNFT, call: query,
 			rules:  "*mangle\n-A PREROUTING -i lo -m conntrack --ctstate ESTABLISHED -j TEE --gateway 10.244.1.1\nCOMMIT\n",
-			leaves: true, by: testbed.DNS,
+			leaves: true, answeredBy: testbed.DNS,
 			verdict: foreign.Unknown, contains: "in a rule of iptables-nft: ip mangle PREROUTING #1",
 		},
 		{
 			name: "copies at input", load: legacy, call: query,
 			rules:  "*mangle\n-A INPUT -i lo -m conntrack --ctstate ESTABLISHED -j TEE --gateway 10.244.1.1\nCOMMIT\n",
-			leaves: true, by: testbed.DNS,
+			leaves: true, answeredBy: testbed.DNS,
 			verdict: foreign.Unknown, contains: "iptables-legacy: ip mangle INPUT #1",
 		},
 		{
-			name: "a mark that a policy rule routes by eth0", load: markedByPolicyRule, call: query, by: testbed.DNS,
+			name: "a mark that a policy rule routes by eth0", load: routeMarkedByPolicyRule, call: query, answeredBy: testbed.DNS,
 			rules:   `table ip own { chain out { type route hook output priority 0; ct state established meta mark set 7; }; }`,
 			verdict: foreign.None,
 		},
 		{
-			name: "another zone, in which conntrack begins no connection", load: withoutLooseConntrack, call: outbound,
+			name: "a new zone, in which conntrack begins no connection", load: withoutLooseConntrack, call: outbound,
 			rules: `table ip own { chain out { type filter hook output priority -320
 				tcp dport 8080 tcp flags & syn == 0 ct zone set 7; }; }`,
 			leaves:  true, // the other machine resets the connection
@@ -121,8 +121,8 @@ func TestEffectOnLaterPackets(t *testing.T) {
 			name: "inbound, copies", load: nftables, call: inbound,
 			rules: `table ip own { chain in { type filter hook prerouting priority -150
 				ct state established tcp dport 8080 dup to 10.244.1.1; }; }`,
-			by:      testbed.Inbound,
-			verdict: foreign.Unknown, contains: "in a rule of nft: ip own in #1",
+			answeredBy: testbed.Inbound,
+			verdict:    foreign.Unknown, contains: "in a rule of nft: ip own in #1",
 		},
 		{
 			name: "inbound, the application's port after the redirection", load: nftables, call: inbound,
@@ -131,28 +131,28 @@ func TestEffectOnLaterPackets(t *testing.T) {
 			verdict: foreign.Unknown, contains: "in a rule of nft: ip own in #1",
 		},
 		{
-			name: "inbound, other connections", load: nftables, call: inbound, by: testbed.Inbound,
+			name: "inbound, other connections", load: nftables, call: inbound, answeredBy: testbed.Inbound,
 			rules: `table ip own { chain in { type filter hook prerouting priority 0
 				ct state established tcp dport 8080 tcp dport set 8081; }; }`,
 			verdict: foreign.None,
 		},
 		{
-			name: "TPROXY, another port", load: nftables, call: inbound, mode: rules.ModeTProxy,
+			name: "TPROXY, a new port", load: nftables, call: inbound, mode: rules.ModeTProxy,
 			rules: `table ip own { chain in { type filter hook prerouting priority 0
 				ct state established tcp dport 8080 tcp dport set 8081; }; }`,
 			verdict: foreign.Unknown, contains: "in a rule of nft: ip own in #1",
 		},
 		{
 			name: "TPROXY, copies before the rules", load: legacy, call: inbound, mode: rules.ModeTProxy,
-			rules:   "*raw\n-A PREROUTING -p tcp --dport 8080 --tcp-flags SYN NONE -j TEE --gateway 10.244.1.1\nCOMMIT\n",
-			by:      testbed.Inbound,
-			verdict: foreign.Unknown, contains: "in a rule of iptables-legacy: ip raw PREROUTING #1",
+			rules:      "*raw\n-A PREROUTING -p tcp --dport 8080 --tcp-flags SYN NONE -j TEE --gateway 10.244.1.1\nCOMMIT\n",
+			answeredBy: testbed.Inbound,
+			verdict:    foreign.Unknown, contains: "in a rule of iptables-legacy: ip raw PREROUTING #1",
 		},
 		{
-			name: "TPROXY, another mark", load: nftables, call: inbound, mode: rules.ModeTProxy,
-			rules:   `table ip own { chain in { type filter hook prerouting priority 0; ct state established meta mark set 7; }; }`,
-			by:      testbed.Inbound,
-			verdict: foreign.None,
+			name: "TPROXY, a new mark", load: nftables, call: inbound, mode: rules.ModeTProxy,
+			rules:      `table ip own { chain in { type filter hook prerouting priority 0; ct state established meta mark set 7; }; }`,
+			answeredBy: testbed.Inbound,
+			verdict:    foreign.None,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -170,11 +170,11 @@ func TestEffectOnLaterPackets(t *testing.T) {
 			}
 			istiotest.Run(t, network.Neighbor, watch, "nft", "-f", "-")
 			row.load(t, network, row.rules)
-			if row.by == "" {
+			if row.answeredBy == "" {
 				conn.SetTimeout(noAnswerTimeout)
 			}
-			if next := conn.Ask(); next.By != row.by {
-				t.Errorf("the next request was answered by %s, want %q", next, row.by)
+			if next := conn.Ask(); next.By != row.answeredBy {
+				t.Errorf("the next request was answered by %s, want %q", next, row.answeredBy)
 			}
 			counted := istiotest.Run(t, network.Neighbor, "", "nft", "list", "table", "ip", "watch")
 			if leaves := !strings.Contains(counted, "counter packets 0"); row.call.From == testbed.FromPod && leaves != row.leaves {
@@ -185,15 +185,15 @@ func TestEffectOnLaterPackets(t *testing.T) {
 	}
 }
 
-// markedByPolicyRule loads rules with nft, and routes packets with the mark 7 by eth0.
-func markedByPolicyRule(t *testing.T, network *testbed.Network, text string) {
+// routeMarkedByPolicyRule loads rules with nft, and routes packets with the mark 7 by eth0.
+func routeMarkedByPolicyRule(t *testing.T, network *testbed.Network, text string) {
 	t.Helper()
 	nftables(t, network, text)
 	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "fwmark", "7", "lookup", "98", "priority", "20")
 	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "default", "via", "10.244.1.1", "table", "98")
 }
 
-// withoutLooseConntrack loads rules with nft. Conntrack no longer accepts connections whose first
+// withoutLooseConntrack loads rules with nft, and makes conntrack reject connections whose first
 // packet is not a SYN.
 func withoutLooseConntrack(t *testing.T, network *testbed.Network, text string) {
 	t.Helper()
@@ -234,8 +234,8 @@ func podWithDNS(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Ruleset)
 	return network, desired
 }
 
-// checkEffect checks the verdict about the live rules of the pod, and that the message contains the
-// text.
+// checkEffect checks the verdict about the live rules of the pod, and that the messages contain the
+// text. It returns the snapshot.
 func checkEffect(
 	t *testing.T, network *testbed.Network, desired rules.Ruleset, want foreign.Verdict, contains string,
 ) foreign.Snapshot {

@@ -122,7 +122,7 @@ func (n *ambientNode) checkRefused(wait func() (string, error), ns *netns.NS) {
 }
 
 // TestAmbientModeSurvivesAKilledAgent checks that running pods keep their rules while no agent
-// runs, and that no other pod in ambient mode starts. The next agent finds the pods again without a
+// runs, and that no new pod in ambient mode starts. The next agent finds the pods again without a
 // state directory, from the API server, the runtime and the kernel. It repairs changes, and reports
 // the repairs.
 func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
@@ -146,7 +146,7 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 	n.until("the rules are restored", func() bool { return backendsWithRules(t, web) == 1 })
 	n.z.Wait(t, "add 1")
 	if n.z.Pods()["1"] != web.ID() {
-		t.Error("ztunnel has another network namespace than the pod's")
+		t.Error("ztunnel has a network namespace other than the pod's")
 	}
 	n.until("an event about the repair is sent", func() bool { return n.hasEvent("RedirectRepaired", "no rule is left; the redirection is restored") })
 	if out, err := n.startADD("late", "2", late)(); err != nil || backendsWithRules(t, late) != 1 {

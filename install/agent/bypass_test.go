@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// bypassed is the prefix of the part runtime while the runtime bypasses the plugin.
+// bypassed is the prefix of running.reasons(observe.Runtime) while the runtime bypasses the plugin.
 const bypassed = "false the runtime bypasses the plugin: it created the sandbox of pod default/web at "
 
 // checkBypassed checks that the agent reports a bypass to Prometheus, to the readiness probe and in

@@ -46,8 +46,8 @@ func TestUninstallRemovesTheKubeconfigAlthoughRulesRemain(t *testing.T) {
 }
 
 // TestUninstallByHandRemovesTheRulesOfPods covers a node whose agent was killed while pods were in
-// ambient mode, and the documented command, which does not say that ambient mode was enabled. The
-// rules of pods with sidecars stay.
+// ambient mode. The documented uninstall command, which is not told that ambient mode was enabled,
+// removes their rules. The rules of pods with sidecars stay.
 func TestUninstallByHandRemovesTheRulesOfPods(t *testing.T) {
 	t.Parallel() // mostly waits
 	t.Run("the plugin is removed", func(t *testing.T) { testUninstallByHand(t, newTestNode(t), "") })
@@ -168,9 +168,9 @@ func TestUninstallLogsWhetherThePluginIsRemoved(t *testing.T) {
 	}
 }
 
-// TestSIGTERMDuringAnotherExitUninstalls covers a DaemonSet that is deleted while its agent exits
-// for another reason: the agent is not started again, and must remove the plugin.
-func TestSIGTERMDuringAnotherExitUninstalls(t *testing.T) {
+// TestSIGTERMDuringAnExitUninstalls covers a DaemonSet that is deleted while its agent exits for a
+// different reason: the agent is not started again, and must remove the plugin.
+func TestSIGTERMDuringAnExitUninstalls(t *testing.T) {
 	tn := newTestNode(t)
 	var exit func()
 	var reporting <-chan struct{}

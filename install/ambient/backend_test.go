@@ -62,9 +62,9 @@ func TestPodsAreEnrolledAndLeaveWithTheLegacyBackend(t *testing.T) {
 	}
 }
 
-// TestChangedBackendMovesTheRules checks that an agent with another backend moves the rules of
-// running pods to this backend, and does not report this as drift. The rules of the earlier backend
-// are removed from a pod that should leave.
+// TestChangedBackendMovesTheRules checks that an agent with a different backend moves the rules of
+// running pods to its backend, and does not report the move as drift. The rules of the earlier
+// backend are removed from a pod that should leave.
 func TestChangedBackendMovesTheRules(t *testing.T) {
 	env := newTestEnv(t)
 	stays, leaves := netnstest.New(t), netnstest.New(t)
@@ -200,13 +200,13 @@ func (b *slowBackend) Check(
 		b.concurrent.Add(1)
 	}
 	defer b.running.Add(-1)
-	time.Sleep(20 * time.Millisecond) // so that another call would begin
+	time.Sleep(20 * time.Millisecond) // so that a concurrent call would begin meanwhile
 	return b.Backend.Check(ns, rs, last)
 }
 
-// TestRulesOfOnePodAreReadAtATime checks that the rules of several pods are not read at the same
-// time when the agent starts, which together could exceed the agent's memory.
-func TestRulesOfOnePodAreReadAtATime(t *testing.T) {
+// TestRulesAreReadOnePodAtATime checks that the starting agent does not read the rules of several
+// pods at the same time, because they could exceed its memory together.
+func TestRulesAreReadOnePodAtATime(t *testing.T) {
 	env := newTestEnv(t)
 	backend := &slowBackend{Backend: env.options.Backend}
 	env.options.Backend = backend

@@ -30,7 +30,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// startEnrolled starts a node with an enrolled running pod.
+// startEnrolled starts a node with the enrolled running pod web. reply is ztunnel's reply to a
+// request; nil acknowledges all requests.
 func startEnrolled(t *testing.T, reply func(*zds.Request) string) (*testEnv, *netns.NS, *ztunneltest.Ztunnel) {
 	t.Helper()
 	env := newTestEnv(t)
@@ -154,12 +155,12 @@ func TestPodLeavesInOrder(t *testing.T) {
 	})
 }
 
-// TestEndedPodIsRemovedFromZtunnel checks that a pod that was deleted, was replaced by another pod
-// with its name, or has ended, is removed from ztunnel and from the node's rules. The annotation of
-// a pod that no longer exists is not changed.
+// TestEndedPodIsRemovedFromZtunnel checks that a pod that was deleted, was replaced by a new pod
+// with the same name, or has ended, is removed from ztunnel and from the node's rules. The
+// annotation of a pod that no longer exists is not changed.
 func TestEndedPodIsRemovedFromZtunnel(t *testing.T) {
 	for _, name := range []string{
-		"deleted", "replaced by another pod with the name", "ended", "ended with an invalid annotation",
+		"deleted", "replaced by a new pod with the same name", "ended", "ended with an invalid annotation",
 	} {
 		t.Run(name, func(t *testing.T) {
 			env, _, z := startEnrolled(t, nil)
@@ -205,16 +206,16 @@ func TestDeletedPodIsRemovedOnceZtunnelReplies(t *testing.T) {
 	}
 	other := env.addSandbox("db", netnstest.New(t))
 	env.put("db", running("10.0.0.8"))
-	rulestest.Eventually(t, "another pod has rules", func() bool { return env.hasRules(other) })
+	rulestest.Eventually(t, "the pod db has rules", func() bool { return env.hasRules(other) })
 	close(permitReply)
 	z.Wait(t, "del uid-web")
-	rulestest.Eventually(t, "another pod is enrolled", func() bool { return env.annotation("db") == "enabled" })
+	rulestest.Eventually(t, "the pod db is enrolled", func() bool { return env.annotation("db") == "enabled" })
 	rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
 }
 
 // TestDeletedPodsWithOneName checks that one reconciliation makes all deleted pods with a name
-// leave ambient mode, although one of them is busy and another one cannot leave, and that it logs
-// why.
+// leave ambient mode, although an ADD of one of them still runs and a second one cannot leave, and
+// that it logs why.
 func TestDeletedPodsWithOneName(t *testing.T) {
 	log, lines := observer.New(zap.WarnLevel)
 	env := newTestEnv(t)
@@ -265,7 +266,7 @@ func TestDeletedPodsWithOneName(t *testing.T) {
 	waitForStack(t, "rulelock.(*Lock).AcquireFirst")
 	env.delete("web")
 	close(proceed)
-	rulestest.Eventually(t, "the other pods leave", func() bool {
+	rulestest.Eventually(t, "all pods leave except the one that cannot", func() bool {
 		env.mu.Lock()
 		defer env.mu.Unlock()
 		return len(leftIn) == deleted-1
@@ -632,8 +633,8 @@ func TestReturnBeforeTheAnnotationIsRemoved(t *testing.T) {
 	}
 }
 
-// TestUninstall checks that Uninstall removes all pods from ambient mode: without an agent, nobody
-// would send them to a ztunnel that is restarted.
+// TestUninstall checks that Uninstall removes all pods from ambient mode, because without an agent
+// a restarted ztunnel would not receive them.
 func TestUninstall(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
 	env.endRun()

@@ -40,8 +40,8 @@ const (
 	redirection = "ambient.istio.io/redirection"
 )
 
-// A testEnv is a node. Namespaces, rules and ztunnel's socket are real; the API server and the
-// node's rules for probes are in memory.
+// A testEnv simulates a node. Network namespaces, rules and ztunnel's socket are real; the API
+// server and the node's rules for probes are in memory.
 type testEnv struct {
 	t       testing.TB
 	options ambient.Options
@@ -281,7 +281,7 @@ func (env *testEnv) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error)
 		return nil, false, source.WithKind(source.NotFound, errors.New("no such pod"))
 	}
 	if !p.HasUID(ref.UID) {
-		return nil, false, source.WithKind(source.Replaced, errors.New("another pod"))
+		return nil, false, source.WithKind(source.Replaced, errors.New("the pod was replaced"))
 	}
 	data, err := json.Marshal(p)
 	return data, false, err
@@ -289,7 +289,7 @@ func (env *testEnv) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error)
 
 // The methods of [ambient.Cluster].
 
-// AnnotatePod changes the pod like the API server.
+// AnnotatePod changes the pod as the API server does.
 func (env *testEnv) AnnotatePod(
 	ctx context.Context, name cluster.Name, uid, key string, value *string,
 ) error {

@@ -24,10 +24,10 @@ import (
 // parameters is nil.
 type ambientTestEnv struct {
 	*testEnv
-	ns         *fakeNamespace // of the pod
-	parameters *rules.Ambient
+	ns         *fakeNamespace     // of the pod
+	parameters *rules.Ambient     // of the installed rules
 	repaired   *compat.Comparison // the differences that the next call of TakeRepaired returns
-	unreleased int                // AmbientPods that were not released
+	unreleased int                // number of AmbientPods that were not released yet
 	ambientErr error              // the error of Options.Ambient
 }
 
@@ -208,8 +208,8 @@ func TestRulesOfAnAmbientPodAreAuditedUntilItLeaves(t *testing.T) {
 }
 
 // TestRepairsAtEnrollmentAreReported checks that a repair is reported once if the agent made it
-// when it enrolled a pod again, even if SLUICE_AUDIT is false. It is not reported for a pod with
-// Istio's rules, which istio-cni had enrolled, or if it is unknown whether the pod has any.
+// when it enrolled a pod again, even if SLUICE_AUDIT is false. The repair is not reported if the
+// pod has Istio's rules, because istio-cni had enrolled it, or if it is unknown whether it has any.
 func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 	for _, row := range []struct {
 		istio   []string

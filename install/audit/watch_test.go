@@ -69,8 +69,8 @@ func TestEachLossAuditsAPodAgain(t *testing.T) {
 	})
 }
 
-// TestAReusedInodeNumberBelongsToTheNewPod covers the inode number of a destroyed namespace, which
-// the kernel gives to the namespace of another pod.
+// TestAReusedInodeNumberBelongsToTheNewPod covers the inode number of a destroyed network
+// namespace, which the kernel reuses for the network namespace of a new pod.
 func TestAReusedInodeNumberBelongsToTheNewPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := meshPod("a"), meshPod("b")
@@ -89,7 +89,7 @@ func TestAReusedInodeNumberBelongsToTheNewPod(t *testing.T) {
 		env.addRedirected(a)
 		settle()
 		if env.flush(s); s.applied != 1 {
-			t.Error("events of the other pod's namespace are no longer received")
+			t.Error("events of the new pod's namespace are no longer received")
 		}
 	})
 }

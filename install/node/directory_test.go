@@ -17,7 +17,7 @@ import (
 )
 
 // A mountedNode is a testNode whose directories are bind-mounted for the agent, as in the agent's
-// container. A process with its own mounts represents the runtime.
+// container. A process in a second mount namespace represents the runtime.
 type mountedNode struct {
 	*testNode
 	runtime *exec.Cmd
@@ -25,7 +25,8 @@ type mountedNode struct {
 	n       *node.Node
 }
 
-// newMountedNode returns a mountedNode. It requires a process with a mount namespace of its own.
+// newMountedNode returns a mountedNode. The test must run in a private mount namespace; see
+// [filetest.Private].
 func newMountedNode(t *testing.T) *mountedNode {
 	t.Helper()
 	m := &mountedNode{testNode: newTestNode(t), now: time.Unix(1_000_000, 0)}
@@ -56,7 +57,7 @@ func (m *mountedNode) mount(from, to string) {
 	m.t.Cleanup(func() { m.must(unix.Unmount(m.path(to), unix.MNT_DETACH)) })
 }
 
-// restart starts another agent.
+// restart replaces the agent with a new one.
 func (m *mountedNode) restart() {
 	m.n = m.nodeAt(m.settings, func() time.Time { return m.now })
 }
@@ -77,9 +78,9 @@ func (m *mountedNode) onNode(argv ...string) {
 	}
 }
 
-// TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory covers a mount of the agent that refers to
-// the original directory, while the runtime reads another directory at the same path.
-func TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory(t *testing.T) {
+// TestNodeIsNotReadyIfTheRuntimeReadsADifferentDirectory covers a mount of the agent that refers to
+// the original directory, while the runtime reads a different directory at the same path.
+func TestNodeIsNotReadyIfTheRuntimeReadsADifferentDirectory(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -88,7 +89,7 @@ func TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory(t *testing.T) {
 			m.must(os.Rename(dir, dir+".old"))
 			m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
 		},
-		"moved and replaced by a link to another one": func(m *mountedNode, dir string) {
+		"moved and replaced by a link to a copy": func(m *mountedNode, dir string) {
 			m.must(os.Rename(dir, dir+".old"))
 			m.must(os.CopyFS(dir+".new", os.DirFS(dir+".old")))
 			m.must(os.Symlink(dir+".new", dir))
@@ -129,9 +130,9 @@ func TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory(t *testing.T) {
 	}
 }
 
-// TestNodeIsNotReadyIfThePluginUsesAnotherRunDirectory covers a run directory that the plugin does
-// not share with the agent: the plugin finds neither its credentials nor the agent.
-func TestNodeIsNotReadyIfThePluginUsesAnotherRunDirectory(t *testing.T) {
+// TestNodeIsNotReadyIfThePluginUsesADifferentRunDirectory covers a run directory that the plugin
+// does not share with the agent: the plugin finds neither its credentials nor the agent.
+func TestNodeIsNotReadyIfThePluginUsesADifferentRunDirectory(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -186,8 +187,8 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	m.mustBeInstalled(m.reconcileAfter(0))
 }
 
-// TestDirectoryThatIsMovedBackIsTheSame checks that a directory that was moved back is the same
-// one.
+// TestDirectoryThatIsMovedBackIsTheSame checks that the node is ready again, without Remount, after
+// a directory was moved away and back.
 func TestDirectoryThatIsMovedBackIsTheSame(t *testing.T) {
 	if !filetest.Private(t) {
 		return

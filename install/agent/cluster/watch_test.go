@@ -100,9 +100,9 @@ func TestDelaysGrowIfOnlyTheWatchIsRefused(t *testing.T) {
 	})
 }
 
-// TestAgentsDoNotWatchTogether checks that the requests of agents that started together are spread
+// TestWatchesOfAgentsAreSpread checks that the requests of agents that started together are spread
 // over seconds when their watches end, and after an outage of the API server.
-func TestAgentsDoNotWatchTogether(t *testing.T) {
+func TestWatchesOfAgentsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
 		const many = 20

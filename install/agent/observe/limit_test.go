@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A peer is a connection from an address. It records whether it was closed.
+// A peer is a connection from the address from. It records whether it was closed.
 type peer struct {
 	net.Conn
 	from   string
