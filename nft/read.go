@@ -73,9 +73,9 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot
 
 // ReadOptions are the options of [ReadAllTables].
 type ReadOptions struct {
-	// UntilChange requests a result that remains valid until the generation changes. Elements that
-	// may expire are then unknown, because the kernel deletes them without a new generation. By
-	// default the result contains the elements at the time of the read.
+	// UntilChange requests a result that remains valid until the generation changes. All elements
+	// of a set whose elements may expire are then unknown, because the kernel deletes them without
+	// a new generation. By default the result contains the elements at the time of the read.
 	UntilChange bool
 }
 
