@@ -14,11 +14,16 @@ import (
 type Bound struct {
 	// Processor is the maximum processor time of the thread. Unlike elapsed time, processor time
 	// does not depend on other load of the machine. For a function with a deadline, add the time
-	// from its last check of the clock to its return.
+	// from its last check of the clock to its return. With the race detector, the maximum is
+	// raceSlowdown times as large.
 	Processor time.Duration
 	// Allocated is the maximum number of bytes allocated on the heap, including freed ones.
 	Allocated uint64
 }
+
+// raceSlowdown is the maximum factor by which the race detector slows programs down, according to
+// its documentation (https://go.dev/doc/articles/race_detector).
+const raceSlowdown = 20
 
 // Check runs a function, and fails the test if the function exceeds the bound. Allocations of other
 // goroutines count too.
@@ -29,8 +34,12 @@ func (b Bound) Check(t testing.TB, description string, fn func()) {
 	before, start := allocatedBytes(), processorTime(t)
 	fn()
 	used, allocated := processorTime(t)-start, allocatedBytes()-before
-	if used > b.Processor {
-		t.Errorf("%s took %s of processor time, more than %s", description, used, b.Processor)
+	maximum := b.Processor
+	if RaceDetector {
+		maximum *= raceSlowdown
+	}
+	if used > maximum {
+		t.Errorf("%s took %s of processor time, more than %s", description, used, maximum)
 	}
 	if allocated > b.Allocated {
 		t.Errorf("%s allocated %d MiB, more than %d MiB", description, allocated>>20, b.Allocated>>20)

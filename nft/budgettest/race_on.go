@@ -2,6 +2,6 @@
 
 package budgettest
 
-// RaceDetector reports whether the program contains the race detector, which needs several times
-// the memory of the program.
+// RaceDetector reports whether the program contains the race detector, which multiplies the
+// time and the memory that the program needs.
 const RaceDetector = true
