@@ -87,7 +87,7 @@ func (t Tools) sendCandidate(name string, kind report.Kind, setup podSetup) Cand
 				Do: func() (Sample, error) {
 					elapsed, err := threadTime(func() error {
 						for range datagrams {
-							if err := f.pass(); err != nil {
+							if err := f.sendOne(); err != nil {
 								return err
 							}
 						}

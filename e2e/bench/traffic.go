@@ -19,7 +19,7 @@ type traffic struct {
 	started        chan struct{} // closed after the first reply or after replyTimeout
 	quit           chan struct{} // closed to end the traffic
 	done           chan struct{} // closed when run has returned
-	sent, answered int
+	sent, answered int           // numbers of datagrams
 	gap            time.Duration // longest time without a reply
 	err            error
 }
@@ -27,7 +27,8 @@ type traffic struct {
 const (
 	// sendInterval gives 5,000 datagrams per second.
 	sendInterval = 200 * time.Microsecond
-	// replyTimeout limits the time until the first reply, and until the last one after stop.
+	// replyTimeout limits the wait for the first reply, and the wait for the last replies after
+	// quit is closed.
 	replyTimeout = 50 * time.Millisecond
 )
 
@@ -132,7 +133,7 @@ func (t *traffic) run(quit <-chan struct{}) {
 }
 
 // echo makes the server reply to all datagrams that it has received, and returns the number of
-// replies that the client has received.
+// replies that the client has received since the previous call.
 func (t *traffic) echo() (replies int, err error) {
 	var buf [64]byte
 	for _, fd := range []int{t.server, t.client} {
@@ -164,16 +165,16 @@ func (t *traffic) stop() (lost int, gap time.Duration, err error) {
 
 // establish sends a datagram and a reply. Conntrack then treats the flow as established.
 func (t *traffic) establish() error {
-	if err := t.pass(); err != nil {
+	if err := t.sendOne(); err != nil {
 		return err
 	}
 	reply := traffic{client: t.server, server: t.client}
-	return reply.pass()
+	return reply.sendOne()
 }
 
-// pass sends a datagram from the client and receives it at the server. The kernel delivers the
+// sendOne sends a datagram from the client and receives it at the server. The kernel delivers the
 // datagram before the send call returns.
-func (t *traffic) pass() error {
+func (t *traffic) sendOne() error {
 	var buf [64]byte
 	if _, err := unix.Write(t.client, buf[:]); err != nil {
 		return err

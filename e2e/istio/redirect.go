@@ -32,9 +32,9 @@ func into[T any](field *T, parse func(string) (T, error)) func(string) error {
 	}
 }
 
-// inputs returns the parameters in istio.io/istio tools/istio-iptables/pkg/cmd/root.go, with
-// functions that set fields of r. This list is independent of the list in Sluice's command, so that
-// a test can compare them.
+// inputs returns the parameters that istio.io/istio/tools/istio-iptables/pkg/cmd/root.go defines,
+// with functions that set fields of r. This list is independent of the list in Sluice's command, so
+// that a test can compare them.
 func inputs(r *rules.Redirect) []input {
 	stringFlag := func(flag, short string, set func(string) error) input {
 		return input{flag: flag, short: short, set: set}
@@ -79,9 +79,9 @@ func inputs(r *rules.Redirect) []input {
 	}
 }
 
-// Redirect returns the parameters of the configuration, with all deviations enabled. If the flags
-// cannot be parsed, the error describes only this. Otherwise it lists all values that cannot be
-// parsed or, if there are none, all invalid parameters.
+// Redirect returns the parameters of the configuration, with all deviations enabled. An error about
+// c.Args describes only the first invalid argument. Otherwise, the error lists all values that
+// cannot be parsed or, if there are none, all invalid parameters.
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil
@@ -103,7 +103,7 @@ func (c Configuration) Redirect() (rules.Redirect, error) {
 	return r, r.Validate()
 }
 
-// parseFlags parses the flags of the inputs in the arguments, and ignores other flags.
+// parseFlags parses the arguments, and ignores flags that do not belong to the inputs.
 func parseFlags(inputs []input, args []string) (*pflag.FlagSet, error) {
 	flags := pflag.NewFlagSet("istio-iptables", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -170,10 +170,10 @@ func (c Configuration) complete(r *rules.Redirect) {
 	r.DNS.Capture = len(r.DNS.Servers) > 0
 }
 
-// parseUsers parses a list of users, which may be names of this machine's users.
+// parseUsers parses a list of user IDs and names of this machine's users.
 func parseUsers(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, lookupUser) }
 
-// parseGroups parses a list of groups, which may be names of this machine's groups.
+// parseGroups parses a list of group IDs and names of this machine's groups.
 func parseGroups(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, lookupGroup) }
 
 // parseGroupSelection parses a list of groups, or "*" for all groups.

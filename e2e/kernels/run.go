@@ -27,10 +27,10 @@ type Run struct {
 	Parallel int
 	// Limit is the time limit of a machine.
 	Limit time.Duration
-	// Progress receives the log.
+	// Progress receives a line for each step.
 	Progress io.Writer
 
-	begin time.Time
+	begin time.Time // start of Do
 	mu    sync.Mutex
 }
 
@@ -78,7 +78,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 
 // prepare downloads, unpacks and compiles the missing inputs of a kernel's machines, and returns
 // all inputs except the steps and the excluded modules. ready contains the names of the kernels and
-// architectures that are already prepared. prepare adds k and its architecture.
+// architectures that are already prepared; prepare adds k and its architecture.
 func (r *Run) prepare(
 	ctx context.Context, f *fetcher, k Kernel, ready map[string]bool,
 ) (inputs, error) {
@@ -111,7 +111,7 @@ func (r *Run) prepare(
 	return in, nil
 }
 
-// unpackPrograms downloads the packages in programs, and unpacks them into dir.
+// unpackPrograms downloads the packages in the list programs, and unpacks them into dir.
 func (r *Run) unpackPrograms(ctx context.Context, f *fetcher, arch, dir string) error {
 	return unpackOnce(dir, func(dir string) error {
 		for _, name := range programs {

@@ -29,7 +29,8 @@ type extrapolation struct {
 	Restarts                                          []restart
 }
 
-// A restart is the restart of all pods of a node or a cluster. Costs are the costs of each plugin.
+// A restart is the restart of all pods of a node or a cluster. Costs contains the cost for each
+// plugin.
 type restart struct {
 	Scope string
 	Pods  int
@@ -37,9 +38,9 @@ type restart struct {
 }
 
 // A restartCost is the cost of a plugin and its agent for a restart. Requests is the number of GET
-// requests for pods, and PerSecond their rate during the rollout. Received is the size of the pods
-// in the responses, and Watched that in watch events. CPU is the total CPU time, and AddCPU and
-// DelCPU are the CPU times of one ADD and one DEL.
+// requests for pods, and PerSecond is their rate during the rollout. Received is the size of the
+// pods in the responses, and Watched is the size of the pods in watch events. CPU is the total CPU
+// time, and AddCPU and DelCPU are the CPU times of one ADD and one DEL.
 type restartCost struct {
 	Name                                              string
 	Requests                                          int
@@ -55,8 +56,9 @@ type pluginCost struct {
 	addCPU, delCPU float64
 }
 
-// extrapolate extrapolates the costs of istio-cni, in its fastest mode, and of Sluice, with and
-// without an agent, to larger nodes and clusters. It returns nil if one of them was not measured.
+// extrapolate extrapolates the costs of the plugins to larger nodes and clusters: istio-cni in the
+// mode whose ADD takes the least CPU time, and Sluice with and without an agent. It returns nil if
+// one of the three plugins or the size of the pod was not measured.
 func extrapolate(r Results) *extrapolation {
 	add, del := r.Row(AddRow), r.Row(DelRow)
 	if add == nil || del == nil || r.Pod.Bytes == 0 {
@@ -97,14 +99,14 @@ func extrapolate(r Results) *extrapolation {
 	for i := range x.Restarts {
 		scope := &x.Restarts[i]
 		for _, c := range []*pluginCost{fastestPeer, withAgent, withoutAgent} {
-			scope.Costs = append(scope.Costs, c.of(scope.Pods, r.Pod.Bytes))
+			scope.Costs = append(scope.Costs, c.forPods(scope.Pods, r.Pod.Bytes))
 		}
 	}
 	return x
 }
 
-// of returns the cost of a restart of pods, each with a size in bytes.
-func (c *pluginCost) of(pods, podBytes int) restartCost {
+// forPods returns the cost of a restart of a number of pods. podBytes is the size of each pod.
+func (c *pluginCost) forPods(pods, podBytes int) restartCost {
 	n := float64(pods)
 	requests := n * float64(c.requests)
 	return restartCost{

@@ -31,8 +31,7 @@ type verdict struct {
 	isMet            bool
 	// value is the entry's value.
 	value float64
-	// Worst is the other entry with which the comparison is worst; nil if the goal does not compare
-	// entries.
+	// Worst is the compared entry with the worst ratio; nil if the goal does not compare entries.
 	Worst *Entry
 }
 
@@ -40,28 +39,28 @@ type verdict struct {
 func (r *Row) verdicts() []verdict {
 	var verdicts []verdict
 	for _, g := range r.Goals {
-		if v, isMeasured := g.judge(r); isMeasured {
+		if v, isJudged := g.judge(r); isJudged {
 			verdicts = append(verdicts, v)
 		}
 	}
 	return verdicts
 }
 
-// judge returns the verdict on the goal. It returns false if the row lacks g.Entry, or all entries
-// to compare it with.
+// judge returns the verdict on the goal. It returns false if the row lacks g.Entry, or if it has no
+// entry to compare g.Entry with.
 func (g Goal) judge(r *Row) (verdict, bool) {
 	entry := r.Entry(g.Entry)
 	if entry == nil {
 		return verdict{}, false
 	}
-	own := entry.Values[g.Quantity].Median
-	v := verdict{Goal: g, value: own, Actual: g.Quantity.format(own)}
+	value := entry.Values[g.Quantity].Median
+	v := verdict{Goal: g, value: value, Actual: g.Quantity.format(value)}
 	switch {
 	case g.Zero:
-		v.Expected, v.isMet = "= 0", own == 0
+		v.Expected, v.isMet = "= 0", value == 0
 		return v, true
 	case g.Limit > 0:
-		v.Expected, v.isMet = "≤ "+g.Quantity.format(g.Limit), own <= g.Limit
+		v.Expected, v.isMet = "≤ "+g.Quantity.format(g.Limit), value <= g.Limit
 		return v, true
 	}
 	var worstRatio float64
@@ -70,7 +69,7 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 		if !g.compares(other) || other.Values[g.Quantity].Median == 0 {
 			continue
 		}
-		ratio := own / other.Values[g.Quantity].Median
+		ratio := value / other.Values[g.Quantity].Median
 		if v.Worst == nil || g.isWorse(ratio, worstRatio) {
 			v.Worst, worstRatio = other, ratio
 		}
@@ -83,8 +82,8 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 	return v, true
 }
 
-// Own returns the formatted value of the entry.
-func (v verdict) Own() string {
+// FormattedValue returns the formatted value of the entry.
+func (v verdict) FormattedValue() string {
 	if v.Quantity == Rate {
 		return v.Quantity.format(v.value) + " per second"
 	}

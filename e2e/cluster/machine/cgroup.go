@@ -21,19 +21,19 @@ import (
 type hierarchy struct {
 	Mount   string // mount point
 	Type    string // cgroup or cgroup2
-	Options string // options that select the hierarchy in a mount: cpu,cpuacct
-	// own is the directory of this process's cgroup.
-	own string
+	Options string // mount options that select the hierarchy, such as cpu,cpuacct
+	// processCgroup is the directory of this process's cgroup.
+	processCgroup string
 }
 
 // parseHierarchies returns the hierarchies in the contents of /proc/self/mountinfo and
 // /proc/self/cgroup. It ignores a hierarchy whose mount does not contain the process's cgroup.
 func parseHierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
-	ownPaths := map[string]string{} // paths of the process's cgroups by list of controllers
+	paths := map[string]string{} // paths of the process's cgroups by list of controllers
 	for s := bufio.NewScanner(cgroup); s.Scan(); {
 		// Hierarchy ID, list of controllers, path.
 		if fields := strings.SplitN(s.Text(), ":", 3); len(fields) == 3 {
-			ownPaths[fields[1]] = fields[2]
+			paths[fields[1]] = fields[2]
 		}
 	}
 	var found []hierarchy
@@ -51,15 +51,15 @@ func parseHierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
 		if fsType == "cgroup" {
 			h.Options = strings.Join(slices.DeleteFunc(options, isFlag), ",")
 		}
-		ownPath, isMember := ownPaths[h.Options]
+		path, isMember := paths[h.Options]
 		if !isMember {
 			continue
 		}
-		relative, err := filepath.Rel(root, ownPath)
+		relative, err := filepath.Rel(root, path)
 		if err != nil || strings.HasPrefix(relative, "..") {
 			continue
 		}
-		h.own = filepath.Join(h.Mount, relative)
+		h.processCgroup = filepath.Join(h.Mount, relative)
 		found = append(found, h)
 	}
 	return found, s.Err()
@@ -87,12 +87,13 @@ func mountedHierarchies() ([]hierarchy, error) {
 	return parseHierarchies(mountinfo, cgroup)
 }
 
-// inCgroups moves this process into the cgroup with the name in every hierarchy, calls fn, and
-// moves the process back. It creates missing cgroups. Processes that fn starts stay in the cgroups.
+// inCgroups moves this process into the cgroup name below the mount point of each hierarchy, calls
+// fn, and moves this process back. It creates missing cgroups. Processes that fn starts stay in the
+// cgroups.
 func inCgroups(hierarchies []hierarchy, name string, fn func() error) (err error) {
 	defer func() {
 		for _, h := range hierarchies {
-			err = errors.Join(err, joinCgroup(h.own))
+			err = errors.Join(err, joinCgroup(h.processCgroup))
 		}
 	}()
 	for _, h := range hierarchies {
@@ -113,7 +114,7 @@ func inCgroups(hierarchies []hierarchy, name string, fn func() error) (err error
 }
 
 // copyCpuset copies the processors and memory nodes of the cgroup from to the cgroup to. In cgroup
-// v1, a new cpuset has none, and accepts no process without them.
+// v1, a new cpuset has no processors and memory nodes, and therefore accepts no process.
 func copyCpuset(from, to string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(from, file))
@@ -153,19 +154,19 @@ func removeCgroups(hierarchies []hierarchy, name string) error {
 // removeTree removes a cgroup's directory and the directories below it, innermost first. It does
 // not remove files, which the kernel removes with their cgroup.
 func removeTree(dir string) error {
-	var folders []string
+	var dirs []string
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
-			folders = append(folders, path)
+			dirs = append(dirs, path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		return err
 	})
-	for _, folder := range slices.Backward(folders) {
-		if e := unix.Rmdir(folder); e != nil && !errors.Is(e, fs.ErrNotExist) {
-			return errors.Join(err, &fs.PathError{Op: "rmdir", Path: folder, Err: e})
+	for _, d := range slices.Backward(dirs) {
+		if e := unix.Rmdir(d); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			return errors.Join(err, &fs.PathError{Op: "rmdir", Path: d, Err: e})
 		}
 	}
 	return err

@@ -19,7 +19,7 @@ func TestHierarchies(t *testing.T) {
 			"0::/user.slice/session-1.scope",
 			[]hierarchy{{
 				Mount: "/sys/fs/cgroup", Type: "cgroup2",
-				own: "/sys/fs/cgroup/user.slice/session-1.scope",
+				processCgroup: "/sys/fs/cgroup/user.slice/session-1.scope",
 			}},
 		},
 		{
@@ -31,19 +31,19 @@ func TestHierarchies(t *testing.T) {
 			[]hierarchy{
 				{
 					Mount: "/sys/fs/cgroup/cpu,cpuacct", Type: "cgroup", Options: "cpu,cpuacct",
-					own: "/sys/fs/cgroup/cpu,cpuacct/a/b",
+					processCgroup: "/sys/fs/cgroup/cpu,cpuacct/a/b",
 				},
 				{
 					Mount: "/sys/fs/cgroup/systemd", Type: "cgroup", Options: "name=systemd",
-					own: "/sys/fs/cgroup/systemd",
+					processCgroup: "/sys/fs/cgroup/systemd",
 				},
-				{Mount: "/sys/fs/cgroup/unified", Type: "cgroup2", own: "/sys/fs/cgroup/unified/c"},
+				{Mount: "/sys/fs/cgroup/unified", Type: "cgroup2", processCgroup: "/sys/fs/cgroup/unified/c"},
 			},
 		},
 		{
 			"a subtree of the hierarchy, as in a container",
 			"35 24 0:30 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/docker/1/sub",
-			[]hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2", own: "/sys/fs/cgroup/sub"}},
+			[]hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2", processCgroup: "/sys/fs/cgroup/sub"}},
 		},
 		{
 			"a mounted subtree that does not contain this process",
@@ -67,9 +67,10 @@ func FuzzHierarchies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, mountinfo, cgroup string) {
 		found, _ := parseHierarchies(strings.NewReader(mountinfo), strings.NewReader(cgroup))
 		for _, h := range found {
-			if below, err := filepath.Rel(h.Mount, h.own); err != nil ||
+			if below, err := filepath.Rel(h.Mount, h.processCgroup); err != nil ||
 				strings.HasPrefix(below, "../") {
-				t.Errorf("own cgroup %q is not below the mount %q", h.own, h.Mount)
+				t.Errorf("cgroup %q of this process is not below the mount %q", h.processCgroup,
+					h.Mount)
 			}
 		}
 	})

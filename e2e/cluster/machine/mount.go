@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountAll mounts a machine's file systems and the read-only binds below the directory root, and
-// makes root the root directory of this process. Other mount namespaces do not see these mounts.
+// mountAll mounts a machine's file systems and the read-only binds (see Spec.Binds) below the
+// directory root, and makes root the root directory of this process. Other mount namespaces do not
+// see these mounts.
 func mountAll(root string, binds map[string]string, hierarchies []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -29,8 +30,9 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 		{"proc", "proc", ""},
 		{"sysfs", "sys", ""},
 		{"tmpfs", "run", "mode=755"},
-		// A pod in a user namespace may mount proc only if a proc mount exists in which nothing is
-		// covered. maskSysctls covers files in /proc, but not in /run/proc.
+		// The kernel lets a pod in a user namespace mount proc only if there is a proc mount
+		// without mounts over its files. maskSysctls mounts over files in /proc, but not in
+		// /run/proc.
 		{"proc", "run/proc", ""},
 		{"tmpfs", "tmp", "mode=1777"},
 		{"tmpfs", "dev", "mode=755"},
@@ -91,7 +93,7 @@ func bind(source, target string, readOnly bool) error {
 	return nil
 }
 
-// createDevices creates the standard device files, but none for hardware of the host.
+// createDevices provides the host's standard device files, but none for hardware.
 func createDevices(root string) error {
 	for _, name := range []string{
 		"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun",
@@ -112,8 +114,8 @@ func createDevices(root string) error {
 	return nil
 }
 
-// mountCgroups mounts the host's cgroup hierarchies at the same paths. In the cgroup namespace
-// their roots are the machine's own cgroups.
+// mountCgroups mounts the host's cgroup hierarchies at the same paths. In the machine's cgroup
+// namespace, the root of each hierarchy is the machine's cgroup.
 func mountCgroups(root string, hierarchies []hierarchy) error {
 	for _, h := range hierarchies {
 		if h.Type == "cgroup" {
@@ -202,7 +204,7 @@ func maskSysctls(root string) error {
 	return nil
 }
 
-// pivot makes a directory, which must be a mount point, the root directory of this process and its
+// pivot makes root, which must be a mount point, the root directory of this process and its
 // children, and unmounts the old root.
 func pivot(root string) error {
 	if err := unix.Chdir(root); err != nil {

@@ -1,5 +1,5 @@
-// Package guest implements init inside a virtual machine, which runs a list of steps and reports
-// events over the console.
+// Package guest implements the init process of a virtual machine. Init runs a list of steps, and
+// reports events over the console.
 package guest
 
 import (
@@ -70,7 +70,8 @@ func (e Event) line() string {
 	return eventPrefix + string(text) + "\n"
 }
 
-// ParseEvent parses a line of the console. isEvent is false for a line that the kernel printed.
+// ParseEvent parses a line of the console. isEvent reports whether the line contains an event,
+// which may follow other output.
 func ParseEvent(line string) (e Event, isEvent bool, err error) {
 	_, text, isEvent := strings.Cut(line, eventPrefix)
 	if !isEvent {

@@ -23,17 +23,18 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
 )
 
-// Ports that forward connections, and ports on which the proxy itself responds.
+// Ports whose connections or DNS queries the proxy forwards.
 const (
 	outboundPort = 15001
 	inboundPort  = 15006
 	dnsPort      = 15053
 )
 
-var ownPorts = []uint16{15008, 15020, 15021, 15090}
+// localPorts are the ports on which the proxy itself responds.
+var localPorts = []uint16{15008, 15020, 15021, 15090}
 
-// mark is the mark of connections to the application from the address of the client. Because of the
-// mark, the routing of the redirection delivers their replies to the proxy.
+// mark is the socket mark of connections to the application from the client's address. The mark
+// makes the policy routing of the redirection deliver the replies to the proxy.
 const mark = 1337
 
 // Options configures a proxy.
@@ -46,14 +47,14 @@ type Options struct {
 	Resolver string
 }
 
-// Run serves until ctx is done, and then returns nil. If a server cannot start or fails, Run
+// Run serves until ctx is canceled, and then returns nil. If a server cannot start or fails, Run
 // returns the error. Before it returns, Run closes its listeners.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
-	// When one of the functions in the background ends, Run returns.
+	// When the first background function ends, Run returns.
 	err := o.start(ctx, func(f func() error) { background.Go(func() { cancel(f()) }) })
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (o Options) start(ctx context.Context, background func(func() error)) error
 		outboundPort: func(l net.Listener) error { return outbound.serve(ctx, l) },
 		inboundPort:  func(l net.Listener) error { return inbound.serve(ctx, l) },
 	}
-	for _, port := range ownPorts {
+	for _, port := range localPorts {
 		handler := server.Handler(o.Name, fmt.Sprintf("proxy %d", port))
 		servers[port] = func(l net.Listener) error { return http.Serve(l, handler) }
 	}
