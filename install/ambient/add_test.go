@@ -177,7 +177,7 @@ func TestAddRefusesPodsThatCannotBeEnrolled(t *testing.T) {
 		},
 		{
 			"another pod with the name", func(p *decide.Pod) { p.Metadata.UID = "other" },
-			source.Replaced, "another pod",
+			source.Replaced, "the pod was replaced",
 		},
 		{"a pod that does not exist", func(*decide.Pod) {}, source.NotFound, "no such pod"},
 	} {

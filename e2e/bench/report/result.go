@@ -86,8 +86,9 @@ type Entry struct {
 type Kind string
 
 const (
-	// Peer marks a program of another project. Sluice marks a program or the library of Sluice.
-	Peer   Kind = ""
+	// Peer marks a program of another project.
+	Peer Kind = ""
+	// Sluice marks a program or the library of Sluice.
 	Sluice Kind = "ours"
 	// Floor marks a program that does only the minimum that the task requires. It has the lowest
 	// cost or the highest rate.
