@@ -42,9 +42,9 @@ type Istiod struct {
 	host   string // the host name in the webhook's certificate
 }
 
-// Start runs istiod with the chart's configuration in its own network namespace, and returns when
-// istiod is ready to inject. Its API server has the given namespaces and one node. Start requires
-// root. The caller must call Close.
+// Start runs istiod with the chart's configuration in a new network namespace, and returns when
+// istiod is ready to inject. istiod's API server has the given namespaces and one node. Start
+// requires root. The caller must call Close.
 func Start(
 	ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace,
 ) (*Istiod, error) {
@@ -114,17 +114,16 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 			i.cmd.Env = append(i.cmd.Env, v.Name+"="+v.Value)
 		}
 	}
-	started := make(chan error, 1)
+	started := make(chan error, 2) // has space for nil after the start, and for the result of Do
 	go func() {
-		_ = i.ns.Do(func() error {
-			err := i.cmd.Start()
-			started <- err
-			if err != nil {
+		defer close(i.exited)
+		started <- i.ns.Do(func() error {
+			if err := i.cmd.Start(); err != nil {
 				return err
 			}
+			started <- nil
 			return i.cmd.Wait()
 		})
-		close(i.exited)
 	}()
 	return <-started
 }
