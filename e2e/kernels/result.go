@@ -88,8 +88,13 @@ func (c *console) result(k Kernel, s ModuleSet) (Result, error) {
 		failed := c.failed(pkg, tests)
 		result.Tests += len(tests)
 		result.Passed += len(tests) - len(failed)
-		for _, failure := range failed {
-			errs = append(errs, fmt.Errorf("%s: %s", pkg, failure))
+		for _, test := range failed {
+			errs = append(errs, fmt.Errorf("%s: %s did not pass", pkg, test))
+		}
+		exit := c.exits[stepTests+pkg]
+		if len(tests) > 0 && len(failed) == 0 && hasFailed(exit) {
+			errs = append(errs, fmt.Errorf("%s: the test program failed: exit code %d %s", pkg,
+				exit.Code, exit.Error))
 		}
 	}
 	return result, errors.Join(errs...)
@@ -180,8 +185,7 @@ func checkFeatures(backend string, available bool, missing []string) error {
 	return fmt.Errorf("the kernel lacks features of %s: %s", backend, strings.Join(missing, ", "))
 }
 
-// failed returns a message for each test that did not pass. If all tests passed, but the test
-// program failed, it returns one message about the program.
+// failed returns the tests that did not pass.
 func (c *console) failed(pkg string, tests []string) []string {
 	passed := map[string]bool{}
 	for _, line := range c.lines[stepTests+pkg] {
@@ -193,14 +197,8 @@ func (c *console) failed(pkg string, tests []string) []string {
 	var failed []string
 	for _, test := range tests {
 		if !passed[test] {
-			failed = append(failed, test+" did not pass")
+			failed = append(failed, test)
 		}
 	}
-	if len(failed) > 0 || len(tests) == 0 {
-		return failed
-	}
-	if exit := c.exits[stepTests+pkg]; hasFailed(exit) {
-		return []string{fmt.Sprintf("the test program failed: exit code %d %s", exit.Code, exit.Error)}
-	}
-	return nil
+	return failed
 }

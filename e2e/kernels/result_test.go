@@ -126,6 +126,16 @@ func TestUnexpectedResultsAreReported(t *testing.T) {
 	}
 }
 
+func TestFailureOfATestProgramDoesNotChangeTheNumberOfPassedTests(t *testing.T) {
+	c := successful(ModuleSets[0])
+	c.exits[stepTests+"nft"] = guest.Exit{Code: 1}
+	result, err := c.result(Kernels[0], ModuleSets[0])
+	if err == nil || result.Passed != result.Tests {
+		t.Errorf("%d of %d tests passed, error %v; want all tests and an error", result.Passed,
+			result.Tests, err)
+	}
+}
+
 // Without this test, the old name of a renamed test would be noticed only when a machine runs the
 // tests.
 func TestSelectedTestsExist(t *testing.T) {
