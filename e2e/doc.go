@@ -4,13 +4,13 @@
 //
 //	istio         runs Istio's programs in network namespaces, and compares their rules with
 //	              Sluice's
-//	istio/cmd     the programs, built from Istio's packages at the version in go.mod
+//	istio/cmd     Istio's programs, built from Istio's packages at the version in go.mod
 //	istio/matrix  the configurations for the comparison
 //	injection     injects pods with istiod, and compares Sluice's rules with istio-init's
 //	cluster       runs Kubernetes clusters on this machine
 //	mesh          the pods, proxies and clients of a sample application
 //	suite         tests Sluice on a cluster
-//	zds           compares the messages to ztunnel with istio-cni's
+//	zds           compares Sluice's messages to ztunnel with istio-cni's
 //	soak, scale   test the agent under load
 //	kernels       runs tests on other kernels under qemu
 //	bench         measures Sluice and its peers in one run

@@ -112,7 +112,7 @@ func TestCompiledSidecarHasOneRangePerPrefix(t *testing.T) {
 		{},
 		{IPv4Prefixes: 1000, IPv6Prefixes: 1000},
 		{IPv4Prefixes: 10_000, IPv6Prefixes: 10_000},
-		{IPv4Prefixes: 1000, OtherPrefix: true},
+		{IPv4Prefixes: 1000, ReplaceLastPrefix: true},
 	} {
 		rs, err := s.Compile()
 		if err != nil {
@@ -135,7 +135,7 @@ func TestChangingAPrefixIsAnUpdateInPlace(t *testing.T) {
 		want    nft.Outcome
 	}{
 		{bench.Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, nft.Created},
-		{bench.Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000, OtherPrefix: true}, nft.Updated},
+		{bench.Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000, ReplaceLastPrefix: true}, nft.Updated},
 	} {
 		rs, err := row.sidecar.Compile()
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 func changeRows(t Tools) []Row {
 	before := Sidecar{IPv4Prefixes: 1000}
 	after := before
-	after.OtherPrefix = true
+	after.ReplaceLastPrefix = true
 	row := func(id, name string, roundsFactor float64, peers ...installer) Row {
 		r := Row{
 			ID: id, Topic: "Running pod", Name: name, RoundsFactor: roundsFactor,
@@ -43,12 +43,12 @@ func changeRows(t Tools) []Row {
 	}
 }
 
-// changeCandidate returns a candidate that changes the rules of a pod. writer writes the rules of
+// changeCandidate returns a candidate that changes the rules of a pod. initial writes the rules of
 // the sidecar before, without being measured. The commands of changer replace them with the rules
 // of the sidecar after.
-func (t Tools) changeCandidate(writer, changer installer, before, after Sidecar) Candidate {
+func (t Tools) changeCandidate(initial, changer installer, before, after Sidecar) Candidate {
 	return Candidate{Name: changer.name, Kind: changer.kind, Prepare: func() (Task, error) {
-		prepare := func(ns *netns.NS) error { return writer.run(t, ns, before) }
+		prepare := func(ns *netns.NS) error { return initial.run(t, ns, before) }
 		return podTask(prepare, func(ns *netns.NS) (Task, error) {
 			commands, err := changer.commands(t, ns, after)
 			return underTraffic(ns, inSequence(commands)), err

@@ -134,7 +134,8 @@ func inSequence(commands []*Command) Task {
 	return Task{
 		Do: func() (Sample, error) { return runAll(Sample{}, (*Command).measure) },
 		Count: func() (Sample, error) {
-			// The first command counts as the candidate's own program.
+			// The first command is the candidate itself: only the commands after the first count as
+			// executed programs.
 			furtherCommands := Sample{report.Executed: float64(len(commands) - 1)}
 			return runAll(furtherCommands, (*Command).countResources)
 		},

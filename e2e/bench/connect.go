@@ -31,7 +31,7 @@ func connectRows(t Tools) []Row {
 	sluice.name = "Sluice"
 	for _, p := range []installer{sluice, istioLegacy, istioNative} {
 		for _, n := range sizes {
-			setup := podSetup{writer: &p, sidecar: Sidecar{IPv4Prefixes: n}}
+			setup := podSetup{installer: &p, sidecar: Sidecar{IPv4Prefixes: n}}
 			row.Candidates = append(row.Candidates,
 				t.connectCandidate(entryName(p, n), p.kind, setup))
 		}
@@ -55,7 +55,8 @@ func connectRows(t Tools) []Row {
 
 // A podSetup describes a pod that stays the same in all rounds.
 type podSetup struct {
-	writer     *installer // writes the pod's rules before the first round; if nil, the pod has none
+	// installer writes the pod's rules before the first round; if nil, the pod has none.
+	installer  *installer
 	sidecar    Sidecar
 	background backgroundProgram // runs in the pod during all rounds; may be nil
 }
@@ -65,8 +66,8 @@ type podSetup struct {
 func (p podSetup) open(
 	t Tools, ns *netns.NS, closePod func() error,
 ) (end func(), err error) {
-	if p.writer != nil {
-		err = p.writer.run(t, ns, p.sidecar)
+	if p.installer != nil {
+		err = p.installer.run(t, ns, p.sidecar)
 	}
 	stop := func() {}
 	if err == nil && p.background != nil {
@@ -86,7 +87,7 @@ func (t Tools) connectCandidate(name string, kind report.Kind, setup podSetup) C
 	const connections = 500
 	var l *proxyListener
 	to := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
-	if setup.writer == nil {
+	if setup.installer == nil {
 		to = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
 	}
 	return Candidate{
@@ -147,7 +148,7 @@ func (l *proxyListener) listen() (err error) {
 	if err := netlink.RouteAdd(&netlink.Route{
 		LinkIndex: eth.Attrs().Index, Dst: anyAddress,
 	}); err != nil {
-		return fmt.Errorf("default route: %w", err)
+		return fmt.Errorf("add the default route: %w", err)
 	}
 	if l.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC,
 		0); err != nil {

@@ -102,7 +102,8 @@ type writer struct {
 }
 
 var (
-	// rawWriter is the lower bound: it only sends netlink messages that were encoded before.
+	// rawWriter is the lower bound: it only sends netlink messages that were encoded before the
+	// measurement.
 	rawWriter = writer{rawName, report.Floor, func(r rules.Redirect) (applier, error) {
 		raw, err := newRawNetlink(rules.MustCompile(r))
 		return raw.apply, err
@@ -113,7 +114,8 @@ var (
 			return requireCreated(nft.Apply(ns, rules.MustCompile(r)))
 		}, nil
 	}}
-	// cachedWriter applies Sluice's rules, which were compiled and encoded before.
+	// cachedWriter applies Sluice's rules, which were compiled and encoded before the
+	// measurement.
 	cachedWriter = writer{cachedName, report.Sluice, func(r rules.Redirect) (applier, error) {
 		p, err := nft.Prepare(rules.MustCompile(r))
 		return func(ns *netns.NS) error {

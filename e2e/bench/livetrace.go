@@ -37,7 +37,7 @@ func traceRows(t Tools) []Row {
 		ID: "trace-connect", Topic: "Live trace", RoundsFactor: 4, Plotted: report.Rate,
 		Name: "new connections of a pod with Sluice's rules, with and without a trace",
 		Candidates: []Candidate{
-			t.connectCandidate(name, report.Floor, podSetup{writer: &sluice}),
+			t.connectCandidate(name, report.Floor, podSetup{installer: &sluice}),
 		},
 	}
 	packets := Row{
@@ -45,16 +45,16 @@ func traceRows(t Tools) []Row {
 		Name: "packets of established flows of a pod with Sluice's rules, with and without a trace",
 		Candidates: []Candidate{
 			t.sendCandidate(name, report.Floor,
-				podSetup{writer: &sluice, sidecar: Sidecar{WithoutDNS: true}}),
+				podSetup{installer: &sluice, sidecar: Sidecar{WithoutDNS: true}}),
 		},
 	}
 	for _, tracer := range tracers {
 		connect.Candidates = append(connect.Candidates,
 			t.connectCandidate(tracer.name, tracer.kind,
-				podSetup{writer: &sluice, background: tracer.backgroundProgram}))
+				podSetup{installer: &sluice, background: tracer.backgroundProgram}))
 		packets.Candidates = append(packets.Candidates,
 			t.sendCandidate(tracer.name, tracer.kind, podSetup{
-				writer: &sluice, sidecar: Sidecar{WithoutDNS: true},
+				installer: &sluice, sidecar: Sidecar{WithoutDNS: true},
 				background: tracer.backgroundProgram,
 			}))
 	}

@@ -47,8 +47,8 @@ func packetRows(t Tools) []Row {
 		},
 		Candidates: []Candidate{
 			t.sendCandidate("no rules", report.Floor, podSetup{}),
-			t.sendCandidate(untracked.name, untracked.kind, podSetup{writer: &untracked}),
-			t.sendCandidate(tracked.name, tracked.kind, podSetup{writer: &tracked}),
+			t.sendCandidate(untracked.name, untracked.kind, podSetup{installer: &untracked}),
+			t.sendCandidate(tracked.name, tracked.kind, podSetup{installer: &tracked}),
 		},
 	}
 	sluice := rulesApply
@@ -56,8 +56,8 @@ func packetRows(t Tools) []Row {
 	for _, p := range []installer{sluice, istioLegacy, istioNative} {
 		row.Candidates = append(row.Candidates,
 			t.sendCandidate(p.name, p.kind,
-				podSetup{writer: &p, sidecar: Sidecar{WithoutDNS: true}}),
-			t.sendCandidate(p.name+", DNS captured", p.kind, podSetup{writer: &p}))
+				podSetup{installer: &p, sidecar: Sidecar{WithoutDNS: true}}),
+			t.sendCandidate(p.name+", DNS captured", p.kind, podSetup{installer: &p}))
 	}
 	return []Row{row}
 }

@@ -31,8 +31,8 @@ type Plugin struct {
 // A Pod is a pod, as a container runtime describes it to plugins.
 type Pod struct {
 	Namespace, Name, UID string
-	// Annotations are passed to the plugin as containerd passes them if it is configured to; nil
-	// for a runtime that does not pass them.
+	// Annotations are passed to the plugin as by a containerd that is configured to pass them. Nil
+	// stands for a runtime that does not pass them.
 	Annotations map[string]string
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// processRows returns rows in which separate processes program a new pod.
+// processRows returns rows in which separate processes write the rules of a new pod.
 func processRows(t Tools) []Row {
 	const topic = "New pod, separate process"
 	wallGoal := func(other string, factor float64) report.Goal {
@@ -62,7 +62,8 @@ func shellQuote(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// processRow returns the row in which the installers, nft and iptables-restore program a new pod.
+// processRow returns the row in which the installers, nft and iptables-restore write the rules of a
+// new pod.
 func (t Tools) processRow(
 	id, topic, name string, s Sidecar, roundsFactor float64, goals []report.Goal,
 	installers []installer,
@@ -89,7 +90,7 @@ func (t Tools) emptyCandidate() Candidate {
 	}}
 }
 
-// newPodCandidate returns a candidate that programs a new pod.
+// newPodCandidate returns a candidate that writes the rules of a new pod.
 func (t Tools) newPodCandidate(p installer, s Sidecar) Candidate {
 	return Candidate{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
 		return t.commandsInPod(p, s, nil)

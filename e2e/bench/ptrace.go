@@ -13,15 +13,16 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// A footprint is the memory and the executed programs of a command and its descendants.
+// A footprint is the memory and the number of executed programs of a command and its descendants.
 type footprint struct {
 	memory   int64 // of the largest process, in bytes
-	executed int   // programs, without the command itself
+	executed int   // number of executed programs, without the command itself
 }
 
 // countResources executes the command under ptrace, and returns its memory and the number of
 // executed programs. It does not return the time, because ptrace makes the command slow. The memory
-// is not taken from wait4, which would include the memory of this process before exec.
+// is not taken from wait4, which would include the memory that the command's process shares with
+// this process between fork and exec.
 func (c *Command) countResources() (Sample, error) {
 	var f footprint
 	// All ptrace requests must come from the thread that started the process.

@@ -11,16 +11,16 @@ import (
 // A Sidecar describes the parameters of an injected pod. By default, the pod is dual-stack and
 // captures DNS.
 type Sidecar struct {
-	// IPv4Prefixes and IPv6Prefixes are the numbers of excluded prefixes. No two of them are
+	// IPv4Prefixes and IPv6Prefixes are the numbers of excluded prefixes. The prefixes are not
 	// adjacent.
 	IPv4Prefixes, IPv6Prefixes int
 	// WithoutDNS disables DNS capture. Then all rules are NAT rules.
 	WithoutDNS bool
 	// IPv4Only makes the pod IPv4-only.
 	IPv4Only bool
-	// OtherPrefix replaces the last IPv4 prefix with another one. It requires at least one IPv4
-	// prefix.
-	OtherPrefix bool
+	// ReplaceLastPrefix replaces the last IPv4 prefix with another one. It requires at least one
+	// IPv4 prefix.
+	ReplaceLastPrefix bool
 }
 
 // Flags returns the parameters as flags that both istio-iptables and Sluice accept. The pod's
@@ -44,16 +44,16 @@ func (s Sidecar) Flags() []string {
 // prefixes returns the excluded prefixes.
 func (s Sidecar) prefixes() []string {
 	list := make([]string, 0, s.IPv4Prefixes+s.IPv6Prefixes)
-	// The last byte or group of each prefix is even, so that no two prefixes are adjacent. For
-	// each first byte, 10 values of the second byte and 128 even values of the third give 1280 IPv4
-	// prefixes.
+	// The byte or group that ends at the prefix length is even, so that no two prefixes are
+	// adjacent. For each first byte, 10 values of the second byte and 128 even values of the third
+	// give 1280 IPv4 prefixes.
 	for i := range s.IPv4Prefixes {
 		list = append(list, fmt.Sprintf("%d.%d.%d.0/24", 1+i/1280, i/128%10, i%128*2))
 	}
 	for i := range s.IPv6Prefixes {
 		list = append(list, fmt.Sprintf("fd00:%x::/32", i*2))
 	}
-	if s.OtherPrefix {
+	if s.ReplaceLastPrefix {
 		list[s.IPv4Prefixes-1] = "192.0.2.0/24"
 	}
 	return list

@@ -36,8 +36,8 @@ const (
 // kubeconfigPath returns the path of a program's kubeconfig.
 func kubeconfigPath(program string) string { return kubernetesDir + "/" + program + ".conf" }
 
-// render returns a configuration. Its template gets parameters in addition to values from the
-// options.
+// render executes the template file with the parameters and values from the options, and returns
+// the configuration.
 func (o Options) render(file string, parameters map[string]any) []byte {
 	t, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"json": func(value any) (string, error) {

@@ -125,7 +125,7 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 }
 
 // findNodes stores the nodes that kind reports, sorted by name. The node with the control plane is
-// the first one, because its name ends with -control-plane and the other's with -worker.
+// the first one, because its name ends with -control-plane and the other node's with -worker.
 func (k *kindCluster) findNodes(ctx context.Context) error {
 	out, err := k.engine.Command(ctx, "kind", "get", "nodes", "--name="+k.name).Output()
 	if err != nil {

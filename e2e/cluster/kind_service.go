@@ -90,8 +90,8 @@ func (n *kindNode) containers(ctx context.Context, service string) []string {
 }
 
 // KillService implements Node. systemd restarts a unit. The kubelet restarts a container:
-// immediately after the first kill, and after further kills with an increasing delay, at first ten
-// seconds.
+// immediately after the first kill, and after further kills with an increasing delay that starts at
+// ten seconds.
 func (n *kindNode) KillService(ctx context.Context, service string) error {
 	pid, err := n.servicePID(ctx, service)
 	if err != nil {

@@ -54,7 +54,8 @@ func (o Options) start(
 	return c, nil
 }
 
-// boot starts the machine of the node and its services, and returns a cluster that is not ready.
+// boot starts the machine of the node and its services, and returns a cluster that may not be
+// ready.
 func boot(
 	ctx context.Context, o Options, p *progress, software *build.Software,
 ) (c *Cluster, err error) {

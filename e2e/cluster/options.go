@@ -9,7 +9,7 @@ type Options struct {
 	// nodes only begin with Name. Name need not be unique. The default is "node".
 	Name string
 	// Dir is the parent of the cluster's own directory, which is created at the start and removed
-	// at the stop. It must be on a file system that overlayfs can use as upper directory, so
+	// at the stop. It must be on a file system that can hold overlayfs's upper directory, so
 	// neither overlayfs nor NFS. The default is os.TempDir().
 	Dir string
 	// Log receives a line for each step, and every few seconds during a long step. Writes are
@@ -23,7 +23,7 @@ type Options struct {
 	// FeatureGates are the feature gates of all Kubernetes programs.
 	FeatureGates map[string]bool
 
-	// CNIVersion is the version of the conflist; the default is "1.0.0". From "1.1.0" on,
+	// CNIVersion is the CNI version in the conflist; the default is "1.0.0". From "1.1.0" on,
 	// containerd calls STATUS.
 	CNIVersion string
 	// Runtime is the container runtime of StartVM's node: Containerd, the default, or CRIO.
@@ -32,7 +32,6 @@ type Options struct {
 	// registry. The default is kind's default image.
 	NodeImage string
 
-	// Images are archives for Cluster.LoadImage, which are loaded before the start functions
-	// return.
+	// Images are image archives that the start functions load, as Cluster.LoadImage does.
 	Images []string
 }

@@ -39,28 +39,28 @@ func (o Options) installVM(
 	if err := withOutput(generate.CombinedOutput()); err != nil {
 		return fmt.Errorf("create the ssh key: %w", err)
 	}
-	public, err := os.ReadFile(key + ".pub")
+	publicKey, err := os.ReadFile(key + ".pub")
 	if err != nil {
 		return err
 	}
-	files := filepath.Join(dir.Path(), "node-files")
-	if err := o.writeNodeFiles(files, ca, public); err != nil {
+	nodeFiles := filepath.Join(dir.Path(), "node-files")
+	if err := o.writeNodeFiles(nodeFiles, ca, publicKey); err != nil {
 		return err
 	}
 	copyDisk := exec.CommandContext(ctx, "cp", "--sparse=always",
 		filepath.Join(s.VM, build.VMDisk), filepath.Join(dir.Root(), vmDisk))
-	return errors.Join(writeInitramfs(filepath.Join(dir.Root(), vmInitramfs), s.VM, files),
+	return errors.Join(writeInitramfs(filepath.Join(dir.Root(), vmInitramfs), s.VM, nodeFiles),
 		withOutput(copyDisk.CombinedOutput()))
 }
 
 // writeNodeFiles writes the files that the virtual machine copies to its disk at the first boot.
-func (o Options) writeNodeFiles(dir string, ca *authority, sshKey []byte) error {
+func (o Options) writeNodeFiles(dir string, ca *authority, publicKey []byte) error {
 	d := &disk{root: dir}
 	d.renderTree(o, "vm-node")
 	d.write("/etc/resolv.conf", nil, 0o644)
 	d.write(resolvConf, nil, 0o644)
 	d.write("/etc/machine-id", machineID(), 0o444)
-	d.write("/root/.ssh/authorized_keys", sshKey, 0o600)
+	d.write("/root/.ssh/authorized_keys", publicKey, 0o600)
 	d.write(ConflistPath, o.conflist(podRangeIPv4), 0o644)
 	d.configureRuntime(o)
 	// The status is updated less often than on other nodes: the emulated processor is slow.
@@ -116,7 +116,7 @@ func (d *disk) enableUnit(service string) {
 }
 
 // writeInitramfs writes the initramfs of the virtual machine.
-func writeInitramfs(file, software, files string) (err error) {
+func writeInitramfs(file, software, nodeFiles string) (err error) {
 	out, err := os.Create(file)
 	if err != nil {
 		return err
@@ -126,5 +126,5 @@ func writeInitramfs(file, software, files string) (err error) {
 	a.Bytes("/init", 0o755, vmInit)
 	a.Copy("/bin/busybox", 0o755, filepath.Join(software, build.VMBusybox))
 	a.Copy("/"+build.VMModule, 0o644, filepath.Join(software, build.VMModule))
-	return errors.Join(a.Tree("/files", files), a.Close())
+	return errors.Join(a.Tree("/files", nodeFiles), a.Close())
 }

@@ -30,9 +30,9 @@ type key struct {
 // a collection.
 func keyOf(urlPath string) (key, bool) {
 	segments := strings.Split(strings.Trim(urlPath, "/"), "/")
-	versionLength := 2 // api, version
+	versionLength := 2 // number of segments: api, version
 	if segments[0] == "apis" {
-		versionLength = 3 // apis, group, version
+		versionLength = 3 // number of segments: apis, group, version
 	}
 	if len(segments) <= versionLength {
 		return key{}, false

@@ -112,7 +112,7 @@ type controlPlane struct {
 	discovery corev1.Container
 }
 
-// newControlPlane returns the control plane in the chart's objects.
+// newControlPlane finds the ConfigMaps and istiod's container in the chart's objects.
 func newControlPlane(objects []json.RawMessage) (controlPlane, error) {
 	p := controlPlane{configs: map[string]json.RawMessage{}}
 	for _, object := range objects {

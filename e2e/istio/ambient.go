@@ -14,13 +14,14 @@ import (
 // An AmbientConfiguration is a configuration of istio-cni for a pod in ambient mode.
 type AmbientConfiguration struct {
 	IPv6, DNS bool // settings of the node
-	// PodDNS is an annotation of the pod: "true", "false", or empty to use the setting of the node.
+	// PodDNS is the value of the annotation ambient.istio.io/dns-capture: "true", "false", or empty
+	// to use the setting of the node.
 	PodDNS string
-	// BypassInbound is an annotation of the pod. If it is set, inbound connections are not
-	// captured.
+	// BypassInbound is the value of the annotation ambient.istio.io/bypass-inbound-capture. If it
+	// is true, inbound connections are not captured.
 	BypassInbound bool
-	// Interfaces is an annotation of the pod: connections that enter the pod by these interfaces
-	// are captured like outbound connections of the pod.
+	// Interfaces is the value of the annotation istio.io/reroute-virtual-interfaces: connections
+	// that enter the pod by these interfaces are captured like outbound connections of the pod.
 	Interfaces []string
 	// IPv4Source and IPv6Source are the source addresses of probes.
 	IPv4Source, IPv6Source netip.Addr

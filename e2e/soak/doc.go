@@ -8,8 +8,9 @@
 //
 // The parameters of [TestSoak] are environment variables:
 //
-//	SLUICE_SOAK=1h            duration; default 20 seconds
-//	SLUICE_SOAK_SANDBOXES=n   number of sandboxes created; default 5000 per hour, at least 200
+//	SLUICE_SOAK=1h            duration, at least 10s; default 20s
+//	SLUICE_SOAK_SANDBOXES=n   number of sandboxes created; default 5000 per hour,
+//	                          but at least 200
 //	SLUICE_SOAK_LIVE=n        number of live sandboxes, at least 2; default 250,
 //	                          or 40 if the duration is less than a minute
 //	SLUICE_SOAK_WRITE=1       write the figures to e2e/bench

@@ -15,8 +15,8 @@ import (
 )
 
 // quantities returns the sampled quantities of the agent, with the allowed growth between the
-// second quarter of a run and the fourth. If the agent leaked one descriptor, thread or goroutine
-// per sandbox, the growth in a run of an hour would be thousands.
+// second and the last quarter of the samples. If the agent leaked one descriptor, thread or
+// goroutine per sandbox, the growth in a run of an hour would be thousands.
 func (n *node) quantities() []quantity {
 	return []quantity{
 		{report.Series{Name: "resident memory", Unit: "MB", Growth: 4}, n.memory},

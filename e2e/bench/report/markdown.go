@@ -29,7 +29,8 @@ func render(name string, data any) string {
 	return b.String()
 }
 
-// Markdown renders the results as a page, which refers to the plots by the names of [Plots].
+// Markdown renders the results as a page, which refers to the plots by their file names; see
+// [Plots].
 func Markdown(r Results) []byte {
 	plots := map[string]string{} // file names by topic
 	for _, p := range Plots(r) {

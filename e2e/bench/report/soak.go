@@ -24,12 +24,12 @@ type Soak struct {
 	Series []Series `json:"series"`
 }
 
-// A Series is a quantity over the time of a run.
+// A Series contains the samples of a quantity over the time of a run.
 type Series struct {
 	Name string `json:"name"`
 	Unit string `json:"unit,omitempty"`
-	// Growth is the allowed growth of the median between the second quarter of the run and the
-	// fourth.
+	// Growth is the allowed growth of the median between the second and the last quarter of the
+	// samples.
 	Growth float64 `json:"growth"`
 	// Seconds are the times of the samples, since the start of the run. Values are the samples.
 	Seconds []float64 `json:"seconds"`

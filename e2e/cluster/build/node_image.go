@@ -144,8 +144,8 @@ func (t tree) configureContainerd(ctx context.Context, s *Software) error {
 		t.write("etc/containerd/cri-base.json", base, 0o644))
 }
 
-// writeImages writes the archives that the node imports: the sandbox image, and one image with the
-// names of all images of kube-* programs and etcd that kubeadm requires.
+// writeImages writes the archives that the node imports: the sandbox image, and one image that
+// has the names of all kube-* and etcd images that kubeadm requires.
 func (t tree) writeImages(ctx context.Context, s *Software, version string) error {
 	sandbox, err := os.ReadFile(s.Pause)
 	if err != nil {

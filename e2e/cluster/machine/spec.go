@@ -22,7 +22,7 @@ type Spec struct {
 }
 
 // BindHostPrograms binds /usr of the host, and the files in /etc that its programs need: the
-// library cache of the dynamic loader, and the links for alternatives in /usr/sbin.
+// library cache of the dynamic loader, and /etc/alternatives, to which links in /usr/sbin point.
 func (s *Spec) BindHostPrograms() {
 	for _, path := range []string{"/usr", "/etc/ld.so.cache", "/etc/alternatives"} {
 		if _, err := os.Stat(path); err == nil {

@@ -90,7 +90,7 @@ func (s *supervisor) run(service Service) {
 
 // start starts a service if it is still enabled.
 func (s *supervisor) start(service Service) error {
-	s.mu.Lock() // reap must not run before the process ID is stored
+	s.mu.Lock() // reap must not handle the process before its ID is stored
 	defer s.mu.Unlock()
 	if !s.enabled[service.Name] {
 		return nil
@@ -193,7 +193,7 @@ func (s *supervisor) execute(r request) error {
 }
 
 // killAndWait sends SIGKILL to a service's process and waits until the process has ended. The
-// caller holds the mutex. If pid is 0, it does nothing.
+// caller must hold s.mu. If pid is 0, it does nothing.
 func (s *supervisor) killAndWait(service string, pid int) error {
 	if pid == 0 {
 		return nil

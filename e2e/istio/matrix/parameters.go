@@ -18,8 +18,8 @@ import (
 //go:embed matrix.yaml
 var matrixYAML []byte
 
-// A parameter is a row of matrix.yaml, which describes the fields. Values includes the values of
-// Each.
+// A parameter is a row of matrix.yaml, whose header comment describes the fields. Values includes
+// the values of Each.
 type parameter struct {
 	Group               string
 	Pods                []pod
@@ -122,7 +122,7 @@ var lists = strings.NewReplacer(
 func (s *setting) UnmarshalText(text []byte) error {
 	*s = setting(lists.Replace(string(text)))
 	if strings.Contains(string(*s), "{") {
-		return fmt.Errorf("unknown list in the setting %s", text)
+		return fmt.Errorf("unknown placeholder in the setting %s", text)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ func TestParseRejectsInvalidRows(t *testing.T) {
 		{"{group: x, modes: [tproxy]}", `x: mode "tproxy", want one of ["REDIRECT" "TPROXY"]`},
 		{"{group: x, each: {a: [], b: []}}", "x: each: 2 names, want 1"},
 		{"{group: x, values: [{a: [], b: []}]}", "2 names, want 1"},
-		{"{group: x, values: [{a: [\"b={3 ports}\"]}]}", "unknown list in the setting b={3 ports}"},
+		{"{group: x, values: [{a: [\"b={3 ports}\"]}]}", "unknown placeholder in the setting b={3 ports}"},
 	} {
 		if _, err := parse([]byte("- " + row.text)); err == nil ||
 			!strings.Contains(err.Error(), row.want) {

@@ -25,7 +25,8 @@ type Initramfs struct {
 	err   error
 }
 
-// NewInitramfs starts an archive that contains the console of the first process.
+// NewInitramfs starts an archive that contains the device /dev/console, the console of the
+// first process.
 func NewInitramfs(w io.Writer) *Initramfs {
 	a := &Initramfs{out: bufio.NewWriter(w), added: map[string]bool{}}
 	a.addParents("/dev/console")
@@ -63,7 +64,7 @@ func (a *Initramfs) Copy(name string, perm fs.FileMode, source string) {
 	a.addFile(name, perm, info.Size(), file)
 }
 
-// Tree adds copies of the files below a directory of the host.
+// Tree adds copies of the files and symbolic links below a directory of the host.
 func (a *Initramfs) Tree(name, source string) error {
 	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

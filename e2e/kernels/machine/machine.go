@@ -32,8 +32,8 @@ type emulator struct {
 	console string   // the kernel's name of the console
 }
 
-// emulators maps architectures to emulators. amd64 excludes cx16, because qemu stops all processors
-// to emulate it.
+// emulators maps architectures to emulators. The CPU model for amd64 excludes cx16, because qemu
+// stops all processors to emulate it.
 var emulators = map[string]emulator{
 	"amd64": {"qemu-system-x86_64", []string{"-cpu", "max,-cx16"}, "ttyS0"},
 	"arm64": {"qemu-system-aarch64", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"},
@@ -48,8 +48,8 @@ func Emulator(arch string) string { return emulators[arch].program }
 const memory = "1024"
 
 // Run boots the machine and calls report for each event, in order, until the guest powers it off.
-// It returns the processor time used. If the machine stops for another reason, the error contains
-// the end of the console's output.
+// It returns the processor time used. If the machine stops before the guest has run all steps, or
+// qemu fails, the error contains the end of the console's output.
 //
 // The machine's clock counts instructions (icount), and skips idle time. A busy host therefore
 // makes the machine slower, but does not make its timeouts shorter.

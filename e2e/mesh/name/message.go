@@ -28,7 +28,7 @@ type Resolution struct {
 	// Proxy is the pod of the proxy that forwarded the query; empty if no proxy did.
 	Proxy string `json:"proxy,omitempty"`
 	// Server is the pod of the server, and Peer is the source address of the query. Both are zero
-	// if another DNS server responded.
+	// if the response is not from this package's server.
 	Server string         `json:"server,omitempty"`
 	Peer   netip.AddrPort `json:"peer,omitzero"`
 	// Addresses contains the addresses in the answer section. Code is the response code, such as
@@ -47,8 +47,8 @@ func AddText(response *dns.Msg, owner string, texts ...string) {
 	})
 }
 
-// Read returns the content of a response. It returns an error if it contains records of two
-// proxies, or if the server's record contains an invalid address.
+// Read returns the content of a response. It returns an error if the response contains records of
+// two proxies, or if the server's record contains an invalid address.
 func Read(response *dns.Msg) (Resolution, error) {
 	r := Resolution{Code: dns.RcodeToString[response.Rcode]}
 	for _, record := range response.Answer {

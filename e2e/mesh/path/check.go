@@ -61,7 +61,7 @@ func (e Expected) check(r Report) error {
 			return errors.New("the caller's proxy was bypassed")
 		}
 		if h := via[0]; h.Proxy != r.Caller || h.Peer != from || h.Original != r.Remote {
-			return fmt.Errorf("the outbound proxy forwarded another connection: %+v", h)
+			return fmt.Errorf("the outbound proxy forwarded a different connection: %+v", h)
 		}
 		from, via = via[0].Upstream, via[1:]
 	}
@@ -87,7 +87,7 @@ func (e Expected) check(r Report) error {
 // address is masqueraded.
 func (e Expected) checkInbound(h Hop, from netip.AddrPort, a *Answer) error {
 	if h.Proxy != a.Server || h.Original != a.Local || h.Peer != from && !e.Masqueraded {
-		return fmt.Errorf("the inbound proxy forwarded another connection: %+v", h)
+		return fmt.Errorf("the inbound proxy forwarded a different connection: %+v", h)
 	}
 	want := passthrough4
 	if h.Peer.Addr().Is6() {

@@ -53,16 +53,16 @@ func TestCheck(t *testing.T) {
 		}, "the server's proxy was bypassed"},
 		{"another connection through the same proxies", captured, func(r *path.Report) {
 			r.Local = endpoint("10.0.0.1:999")
-		}, "the outbound proxy forwarded another connection"},
+		}, "the outbound proxy forwarded a different connection"},
 		{"the proxy of another pod forwarded the request", captured, func(r *path.Report) {
 			r.Answer.Via[0].Proxy = "c"
-		}, "the outbound proxy forwarded another connection"},
+		}, "the outbound proxy forwarded a different connection"},
 		{"the proxy connected to another destination", captured, func(r *path.Report) {
 			r.Answer.Via[0].Original = endpoint("10.96.0.2:80")
-		}, "the outbound proxy forwarded another connection"},
+		}, "the outbound proxy forwarded a different connection"},
 		{"address translation between the pods", captured, func(r *path.Report) {
 			r.Answer.Via[1].Peer = endpoint("10.89.0.2:1002")
-		}, "the inbound proxy forwarded another connection"},
+		}, "the inbound proxy forwarded a different connection"},
 		{
 			"expected address translation between the pods",
 			path.Expected{Server: "b", Outbound: true, Inbound: true, Masqueraded: true},

@@ -14,7 +14,7 @@
 // Options.Mesh. Like package proxy, it adds a header to the first HTTP request of a connection, so
 // that the receiver can check the path.
 //
-// Istio's package hbone is only the client in the tests of this package. The implementation does
+// Only the tests of this package use Istio's package hbone, as a client. The implementation does
 // not use hbone, because hbone's client can neither enter a network namespace nor set the mark, and
 // hbone's server connects to the application from its own address.
 package ztunnel

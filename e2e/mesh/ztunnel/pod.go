@@ -46,7 +46,7 @@ func (z *ztunnel) serve(ctx context.Context, podName string, ns *netns.NS) (*pod
 	if err != nil {
 		return nil, err
 	}
-	// The listeners do not use ctx, because Run drains the pod after the end of ctx.
+	// The cancellation of ctx does not affect the listeners, because Run drains the pod after it.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &pod{
 		z: z, name: podName, ns: ns, stop: stop, connections: map[net.Conn]struct{}{},
@@ -134,7 +134,8 @@ func (p *pod) accept(
 			defer p.forwarders.Done()
 			defer p.untrack(conn)
 			if err := forward(ctx, conn.(*net.TCPConn)); err != nil {
-				_ = conn.(*net.TCPConn).SetLinger(0) // the client gets a reset, as without ztunnel
+				// The client gets a reset, as it would without ztunnel.
+				_ = conn.(*net.TCPConn).SetLinger(0)
 				log.Printf("pod %s: connection of %s: %v", p.name, conn.RemoteAddr(), err)
 			}
 			_ = conn.Close()
