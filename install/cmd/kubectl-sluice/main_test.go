@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -284,8 +286,7 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == commandName {
 		main()
 	}
-	klog.SetOutput(io.Discard) // the streaming library logs each connection that ends
-	klog.LogToStderr(false)
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // the streaming library logs each connection that ends
 	os.Exit(m.Run())
 }
 
@@ -637,15 +638,23 @@ func TestHangUpEndsLikeOtherSignals(t *testing.T) {
 		f := newFakeCluster()
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "status", "--watch")
 		cmd.Args[0] = commandName
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		started := make(chan struct{}) // the plugin may send its queries before Start returns
 		f.command = func(string, []string, io.Reader, io.Writer, io.Writer) int {
-			if err := cmd.Process.Signal(number); err != nil {
+			<-started
+			if err := cmd.Process.Signal(number); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				t.Error(err)
 			}
 			return 0
 		}
 		f.connect(t)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: the plugin ended with %v, want success; output %s", number, err, out)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		close(started)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v: the plugin ended with %v, want success; output %s", number, err, out.String())
 		}
 	}
 }
