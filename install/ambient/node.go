@@ -84,6 +84,8 @@ type Ztunnel interface {
 	Restore([]ztunnel.Pod)
 	Add(context.Context, ztunnel.Pod) error
 	Remove(ctx context.Context, uid string) error
+	// Refused returns an error if each connected ztunnel has refused the pod.
+	Refused(uid string) error
 	// IsConnected reports whether a ztunnel is connected.
 	IsConnected() bool
 	// IsReplaced reports whether another agent listens at ztunnel's socket.

@@ -25,8 +25,8 @@ type State string
 
 // The states.
 const (
-	// Enrolled: the rules are in the kernel, ztunnel has acknowledged the pod, and the node's rules
-	// contain its addresses.
+	// Enrolled: the rules are in the kernel, ztunnel has acknowledged the pod, a ztunnel that
+	// connected later has not refused it, and the node's rules contain its addresses.
 	Enrolled State = "enrolled"
 	// Pending: at least one of these conditions is not met.
 	Pending State = "pending"
@@ -229,13 +229,13 @@ func timeSince(begin *time.Time) time.Duration {
 // A PendingPod is a pod in the state [Pending].
 type PendingPod struct {
 	Ref source.Ref
-	// Err is the error of the last attempt to enroll the pod; nil if there was none, or while the
-	// pod is being enrolled or reconciled.
+	// Err is the error of the last attempt to enroll the pod, or the refusal of a ztunnel that
+	// connected later; nil if there was neither, or while the pod is being enrolled or reconciled.
 	Err error
 }
 
-// Pending returns the pods that are not enrolled, or are being enrolled or reconciled, sorted by
-// name.
+// Pending returns the pods that are not enrolled, are refused by ztunnel, or are being enrolled or
+// reconciled, sorted by name.
 func (n *Node) Pending() []PendingPod {
 	n.mu.Lock()
 	pending := n.pending()
@@ -254,8 +254,12 @@ func (n *Node) pending() []PendingPod {
 			pending = append(pending, PendingPod{Ref: p.ref})
 			continue
 		}
-		if !p.enrolled {
-			pending = append(pending, PendingPod{p.ref, p.err})
+		err := p.err
+		if p.enrolled {
+			err = n.Ztunnel.Refused(p.ref.UID)
+		}
+		if !p.enrolled || err != nil {
+			pending = append(pending, PendingPod{p.ref, err})
 		}
 		p.lock.Release(1)
 	}

@@ -168,7 +168,8 @@ func (n *Node) enrollRunning(
 	}
 	p.missingSince = time.Time{}
 	if p.enrolled && reflect.DeepEqual(p.ambient, desired.ambient) &&
-		(len(addresses) == 0 || sameAddresses(addresses, p.addresses)) {
+		(len(addresses) == 0 || sameAddresses(addresses, p.addresses)) &&
+		n.Ztunnel.Refused(p.ref.UID) == nil {
 		return 0, nil
 	}
 	wasEnrolled := p.enrolled

@@ -159,6 +159,22 @@ func (s *Server) Remove(ctx context.Context, uid string) error {
 	return s.wait(ctx, name, uid, func() (bool, error) { return s.isDeleted(uid) })
 }
 
+// Refused returns an error that wraps [ErrRefused] if ztunnels are connected and each of them has
+// refused the pod with the UID, and nil otherwise. A ztunnel that connects later can refuse a pod
+// for which [Server.Add] has returned nil.
+func (s *Server) Refused(uid string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	served := s.pods[uid]
+	if served == nil {
+		return nil
+	}
+	if err := s.refusal(served); err != nil {
+		return fmt.Errorf("pod %s: %w", served, err)
+	}
+	return nil
+}
+
 // put adds a pod to the state, or replaces the pod with the same UID unless it is unchanged. It
 // returns the pod in the state.
 func (s *Server) put(p Pod) (*servedPod, error) {

@@ -82,19 +82,32 @@ func (s *Server) isAdded(served *servedPod) (bool, error) {
 		}
 		return false, ErrNotConnected
 	}
-	var refusals []string
-	for _, c := range s.sortedConnections() {
-		switch c.reply(served) {
-		case acknowledged:
+	for c := range s.connections {
+		if c.reply(served) == acknowledged {
 			return true, nil
-		case refused:
-			refusals = append(refusals, c.results[served.UID].err)
 		}
 	}
-	if len(refusals) == len(s.connections) {
-		return false, fmt.Errorf("%w: %s", ErrRefused, strings.Join(refusals, "; "))
+	return false, s.refusal(served)
+}
+
+// refusal returns an error if ztunnels are connected and each of them has refused the pod.
+func (s *Server) refusal(served *servedPod) error {
+	var refusals []string
+	for _, c := range s.sortedConnections() {
+		if c.reply(served) != refused {
+			return nil
+		}
+		refusals = append(refusals, c.results[served.UID].err)
 	}
-	return false, nil
+	return refusalError(refusals)
+}
+
+// refusalError returns an error that wraps ErrRefused, or nil if there are no refusals.
+func refusalError(refusals []string) error {
+	if len(refusals) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, strings.Join(refusals, "; "))
 }
 
 // isDeleted reports whether each ztunnel has acknowledged the removal. Once none is pending, it
@@ -109,10 +122,8 @@ func (s *Server) isDeleted(uid string) (bool, error) {
 			refusals = append(refusals, r.err)
 		}
 	}
-	if len(refusals) > 0 {
-		return false, fmt.Errorf("%w: %s", ErrRefused, strings.Join(refusals, "; "))
-	}
-	return true, nil
+	err := refusalError(refusals)
+	return err == nil, err
 }
 
 // describePending describes the connections that have not acknowledged a pod.
