@@ -56,11 +56,12 @@ type Options struct {
 type Guard struct {
 	options Options
 
-	mu      sync.Mutex
-	pods    map[string][]netip.Addr // by UID
-	changes uint64                  // number of changes of pods so far
-	loaded  bool                    // Replace was called
-	state   State                   // at the end of the last attempt, without Loaded and Pods
+	mu       sync.Mutex
+	pods     map[string][]netip.Addr // by UID
+	changes  uint64                  // number of changes of pods so far
+	attempts uint64                  // number of attempts so far to write the rules of pods
+	loaded   bool                    // Replace was called
+	state    State                   // at the end of the last attempt, without Loaded and Pods
 
 	rulesMu         sync.Mutex // held while the rules are read or written; protects the fields below
 	writtenChanges  uint64     // value of changes when the written rules were compiled
@@ -157,9 +158,9 @@ func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 		g.mu.Unlock()
 		return errNotLoaded
 	}
-	changes := g.set(uid, addresses)
+	changes, attempts := g.set(uid, addresses), g.attempts
 	g.mu.Unlock()
-	return g.write(changes)
+	return g.write(changes, attempts)
 }
 
 // Remove removes a pod, and returns nil once the rules contain none of its addresses, except
@@ -175,9 +176,9 @@ func (g *Guard) Replace(pods map[string][]netip.Addr) error {
 	for uid, addresses := range pods {
 		g.set(uid, addresses)
 	}
-	changes := g.changes
+	changes, attempts := g.changes, g.attempts
 	g.mu.Unlock()
-	return g.write(changes)
+	return g.write(changes, attempts)
 }
 
 // set sets the addresses of a pod, and returns the number of changes so far. The caller holds g.mu.
@@ -194,12 +195,21 @@ func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
 	return g.changes
 }
 
-// write ensures that the rules contain the changes of pods up to the given number.
-func (g *Guard) write(changes uint64) error {
+// write ensures that the rules contain the changes of pods up to the given number. attempts is the
+// number of attempts at the time of the last change. If a later attempt has failed, write returns
+// its error: each of many callers would otherwise wait for the lock of the iptables programs in
+// turn.
+func (g *Guard) write(changes, attempts uint64) error {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()
 	if g.err == nil && g.writtenChanges >= changes {
 		return nil
+	}
+	g.mu.Lock()
+	failed := g.attempts > attempts && g.err != nil && !errors.Is(g.err, errConflict)
+	g.mu.Unlock()
+	if failed {
+		return g.err
 	}
 	return g.reconcile(nil, true)
 }
@@ -241,6 +251,7 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	g.mu.Lock()
 	loaded := g.loaded
+	g.attempts++ // before the pods are read
 	g.mu.Unlock()
 	if !loaded || g.uninstalled {
 		return nil

@@ -364,6 +364,46 @@ func TestStateDoesNotWaitForTheLock(t *testing.T) {
 	}
 }
 
+// TestWaitingWritesShareTheNextAttempt checks that writes that arrive while another write waits for
+// the lock of the iptables programs share one further wait and its error. The time until all of
+// them have failed then does not depend on their number.
+func TestWaitingWritesShareTheNextAttempt(t *testing.T) {
+	const writes = 20
+	env := newTestEnv(t, compat.BackendLegacy)
+	waiting, timeout := make(chan struct{}, writes), make(chan struct{}, writes)
+	env.options.Lock = func() (func(), error) {
+		waiting <- struct{}{}
+		<-timeout
+		return nil, errors.New("another program holds the lock")
+	}
+	env.Guard = hostrules.New(env.options)
+	result := make(chan error, writes)
+	go func() { result <- env.Replace(map[string][]netip.Addr{"0": addresses("10.0.0.1")}) }()
+	<-waiting
+	for i := 1; i < writes; i++ {
+		go func() { result <- env.Set(fmt.Sprint(i), addresses(fmt.Sprintf("10.0.0.%d", i+1))) }()
+	}
+	rulestest.Eventually(t, "all writes wait", func() bool { return env.State().Pods == writes })
+	timeout <- struct{}{}
+	<-waiting
+	timeout <- struct{}{}
+	for i := range writes {
+		select {
+		case err := <-result:
+			if err == nil {
+				t.Error("a write succeeds while another program holds the lock")
+			}
+		case <-waiting:
+			t.Fatalf("%d writes have failed after two waits for the lock, want %d", i, writes)
+		}
+	}
+	// A write after the failure tries again.
+	timeout <- struct{}{}
+	if err := env.Set("1", addresses("10.0.0.2")); err == nil || len(waiting) != 1 {
+		t.Errorf("a later write: error %v after %d waits, want an error after one", err, len(waiting))
+	}
+}
+
 // TestAFailedRepairIsNotAConflict checks that a failing repair is reported once, as a failure and
 // not as a conflict, although the guard retries it often because other programs change rules.
 func TestAFailedRepairIsNotAConflict(t *testing.T) {
