@@ -40,8 +40,8 @@ var ErrDamaged = errors.New("the journal is damaged")
 
 // Open reads the journal of a state directory, and creates the directory if it does not exist. If
 // the journal is damaged, Open tries to rename its file, and returns an empty, usable journal and
-// an error that wraps [ErrDamaged]. A file that is not regular, or that the disk cannot read, is
-// damaged too. A journal of a newer program is an error.
+// an error that wraps [ErrDamaged]. A file that is not regular or too large, or that the disk cannot
+// read, is damaged too. A journal of a newer program is an error.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -71,11 +71,12 @@ func Open(dir string) (*Journal, error) {
 	return j, nil
 }
 
-// isUnreadable reports whether a file will not become readable again: it is not regular, it is a
-// link to itself, or the disk or the file system is damaged.
+// isUnreadable reports whether a file will not become readable again: it is not regular, too large
+// or a link to itself, or the disk or the file system is damaged.
 func isUnreadable(err error) bool {
-	return errors.Is(err, file.ErrNotRegular) || errors.Is(err, unix.EIO) ||
-		errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG) || errors.Is(err, unix.ELOOP)
+	return errors.Is(err, file.ErrNotRegular) || errors.Is(err, file.ErrTooLarge) ||
+		errors.Is(err, unix.EIO) || errors.Is(err, unix.EUCLEAN) ||
+		errors.Is(err, unix.EBADMSG) || errors.Is(err, unix.ELOOP)
 }
 
 // renameDamaged renames a damaged journal, and returns the error for the caller of [Open].

@@ -125,6 +125,9 @@ func TestUnreadableJournalIsRenamed(t *testing.T) {
 		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
 		"a pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"a socket":    func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+		"a file that is too large": func(path string) error {
+			return os.WriteFile(path, make([]byte, file.MaxRegular+1), 0o600)
+		},
 		"a link to itself": func(path string) error {
 			return os.Symlink(filepath.Base(path), path)
 		},

@@ -4,21 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"syscall"
 )
 
 // ErrNotRegular is wrapped by the error for a directory, a pipe or another special file in place of
-// a regular file.
-var ErrNotRegular = errors.New("is not a regular file")
+// a regular file, and ErrTooLarge by the error for a file that is larger than the limit.
+var (
+	ErrNotRegular = errors.New("is not a regular file")
+	ErrTooLarge   = errors.New("the file is too large")
+)
 
-// ReadRegular reads a regular file. Unlike [os.ReadFile], it does not wait for a writer if the file
-// is a pipe, and does not read a device. The error for a file that is not regular wraps
-// [ErrNotRegular].
-func ReadRegular(path string) ([]byte, error) { return ReadAtMost(path, math.MaxInt64-1) }
+// MaxRegular is the maximum size in bytes of a file that [ReadRegular] reads. Sluice's own files
+// are smaller: the largest are the records of pods, whose annotations have at most 256 KiB.
+const MaxRegular = 16 << 20
 
-// ReadAtMost is like [ReadRegular]. A file of more than maxSize bytes is an error.
+// ReadRegular reads a regular file of at most [MaxRegular] bytes. Unlike [os.ReadFile], it does not
+// wait for a writer if the file is a pipe, and does not read a device. The error for a file that is
+// not regular wraps [ErrNotRegular], and the error for a larger file [ErrTooLarge].
+func ReadRegular(path string) ([]byte, error) { return ReadAtMost(path, MaxRegular) }
+
+// ReadAtMost is like [ReadRegular], with another maximum size.
 func ReadAtMost(path string, maxSize int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ENXIO) { // a socket, or a device without a driver
@@ -35,7 +41,7 @@ func ReadAtMost(path string, maxSize int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s %w", path, ErrNotRegular)
 	}
-	tooLarge := fmt.Errorf("%s has more than %d bytes", path, maxSize)
+	tooLarge := fmt.Errorf("%s has more than %d bytes: %w", path, maxSize, ErrTooLarge)
 	if info.Size() > maxSize {
 		return nil, tooLarge
 	}

@@ -63,7 +63,7 @@ func (s Store) Get(k Key) (Record, error) {
 func (s Store) read(name string) (Record, error) {
 	path := filepath.Join(s.dir, name)
 	data, err := file.ReadRegular(path)
-	if errors.Is(err, file.ErrNotRegular) {
+	if errors.Is(err, file.ErrNotRegular) || errors.Is(err, file.ErrTooLarge) {
 		return Record{}, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/file"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 	"github.com/sluice-mesh/sluice/rules"
@@ -157,6 +158,7 @@ func TestUnusableRecordsAreReported(t *testing.T) {
 		// Otherwise the pod would count as a pod outside the mesh.
 		"a record of a redirection without parameters": `{"containerID":"a","ifname":"eth0","outcome":"redirect","reason":"mesh-pod"}`,
 		"a record without an outcome":                  `{"containerID":"a","ifname":"eth0"}`,
+		"a file that is too large":                     strings.Repeat(" ", file.MaxRegular+1),
 		"a record with an unknown backend":             `{"containerID":"a","ifname":"eth0","outcome":"skip","engine":"nfu"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
