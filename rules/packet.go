@@ -247,7 +247,7 @@ func (p Packet) String() string {
 	addIf(p.Mark != 0, "mark 0x%x", p.Mark)
 	addIf(p.ConntrackMark != 0, "ctmark 0x%x", p.ConntrackMark)
 	state, ok := p.defaultState()
-	addIf(p.State != state || !ok, "state %s", p.State)
+	addIf(p.State != state || !ok || p.Protocol == TCP && state != New, "state %s", p.State)
 	addIf(p.Reply, "reply")
 	addIf(p.Status != 0 && p.Status != impliedStatus(p.State), "status %s", p.Status)
 	addIf(p.Protocol == TCP && p.Flags != defaultFlags(p.State), "flags %s",
@@ -308,7 +308,12 @@ func (p *Packet) isICMPv6Redirect() bool {
 // no probable state: for an ICMP reply, which is established or, if its request is not known,
 // invalid; and for an ICMPv6 redirect.
 func (p *Packet) defaultState() (state State, ok bool) {
-	if !p.isICMP() {
+	switch flags := p.Flags &^ IgnoredFlags; {
+	case p.Protocol == TCP && slices.Contains(LaterFlags, flags):
+		return Established, true
+	case p.Protocol == TCP && !slices.Contains(FirstFlags, flags):
+		return Invalid, true
+	case !p.isICMP():
 		return New, true
 	}
 	requests, replies := ICMPRequests, ICMPReplies

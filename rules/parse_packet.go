@@ -27,9 +27,11 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 // ICMP type is an echo request. The default TCP flags are syn for a new connection, and otherwise
 // ack. The arrow is > or ->. The error names every invalid word.
 //
-// The default state is new. By default, an ICMP error is related, a message of an ICMP type that
-// conntrack does not track is untracked, and a message of a type that conntrack does not know is
-// invalid. An ICMP reply and an ICMPv6 redirect have no default state.
+// The default state is new. By default, a TCP segment with given flags is established if only later
+// segments of a connection have these flags, and invalid if no segment has them; an ICMP error is
+// related, a message of an ICMP type that conntrack does not track is untracked, and a message of a
+// type that conntrack does not know is invalid. An ICMP reply and an ICMPv6 redirect have no default
+// state.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
 	if len(words) > 3 && IsArrow(words[2]) {
@@ -132,6 +134,9 @@ func (p *Packet) parseOptions(words []string) error {
 			faults = append(faults, err)
 		}
 	}
+	if options.flags != nil {
+		p.Flags = *options.flags
+	}
 	p.setTypeAndState(options)
 	faults = append(faults, p.checkOptions(options)...)
 	if p.Hook == Output && !options.socketless {
@@ -144,11 +149,8 @@ func (p *Packet) parseOptions(words []string) error {
 		}
 	}
 	p.setDevice(options.device)
-	if p.Protocol == TCP {
+	if p.Protocol == TCP && options.flags == nil {
 		p.Flags = defaultFlags(p.State)
-		if options.flags != nil {
-			p.Flags = *options.flags
-		}
 	}
 	return errors.Join(faults...)
 }
@@ -232,7 +234,7 @@ func (p *Packet) setTypeAndState(o packetOptions) {
 			p.ICMPType = ICMPv6Requests[0]
 		}
 	}
-	if !o.hasState {
+	if !o.hasState && (p.Protocol != TCP || o.flags != nil) {
 		p.State, _ = p.defaultState()
 	}
 }

@@ -100,7 +100,20 @@ func TestParsePacketDefaults(t *testing.T) {
 		},
 		{
 			"no flags", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags none",
-			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags 0x0",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags 0x0 state invalid",
+		},
+		{
+			"a connection can begin with ACK", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags ack,psh",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags psh,ack state new",
+		},
+		{
+			"only an established connection has SYN and ACK",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags syn,ack",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags syn,ack state established",
+		},
+		{
+			"FIN without ACK is invalid", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags fin",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags fin state invalid",
 		},
 	} {
 		got, want := packet(tc.text), packet(tc.want)

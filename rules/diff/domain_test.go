@@ -88,15 +88,15 @@ func TestPossible(t *testing.T) {
 		},
 		{
 			"a TCP connection that begins with SYN and FIN",
-			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags syn,fin", false,
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 state new flags syn,fin", false,
 		},
 		{
 			"a TCP connection that begins with its second segment",
-			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags syn,ack", false,
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 state new flags syn,ack", false,
 		},
 		{
 			"a TCP connection that begins with RST",
-			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags rst", false,
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 state new flags rst", false,
 		},
 		{
 			"SYN and FIN without a connection",
