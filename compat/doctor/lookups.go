@@ -13,9 +13,10 @@ import (
 // route of a packet from a local socket before the packet traverses the rules.
 type RouteLookups struct {
 	// Outbound are the answers about packets of the application to a host to which no special route
-	// is expected, and Dropped the answers about packets that a route or policy rule may drop.
+	// is expected, and Unsent the answers about packets that a route or policy rule drops or sends
+	// over lo.
 	Outbound []route.Answer
-	Dropped  []DroppedLookup
+	Unsent   []UnsentLookup
 	// Incomplete contains the families with too many such routes and policy rules to look up all.
 	Incomplete []rules.Family
 	// Local are the answers about addresses to which the namespace must deliver packets: the
@@ -24,9 +25,9 @@ type RouteLookups struct {
 	Local []route.Answer
 }
 
-// A DroppedLookup is an answer about packets to which a route or policy rule may apply that drops
-// them.
-type DroppedLookup struct {
+// An UnsentLookup is an answer about packets that the kernel does not send to another host, and to
+// which a route or policy rule may apply that is the reason.
+type UnsentLookup struct {
 	route.Answer
 	Object string // the route or rule, in the syntax of the ip command
 }
@@ -47,25 +48,25 @@ func (f *Facts) readLookups(device func(index int) string) (err error) {
 			return err
 		}
 		f.Lookups.Outbound = append(f.Lookups.Outbound, answers...)
-		drops, err := listObjects(f, "routes", func() ([]route.Drop, error) {
-			return route.Drops(nil, outbound, device)
+		unsent, err := listObjects(f, "routes", func() ([]route.Unsent, error) {
+			return route.FindUnsent(nil, outbound, device)
 		})
 		if err != nil {
 			return err
 		}
-		if len(drops) == route.MaxDrops {
+		if len(unsent) == route.MaxUnsent {
 			f.Lookups.Incomplete = append(f.Lookups.Incomplete, family)
 		}
 		var queries []route.Query
-		for _, d := range drops {
-			queries = append(queries, d.Query)
+		for _, u := range unsent {
+			queries = append(queries, u.Query)
 		}
 		if answers, err = route.LookUp(nil, queries, device); err != nil {
 			return err
 		}
 		for i, a := range answers {
-			if a.Failure != 0 {
-				f.Lookups.Dropped = append(f.Lookups.Dropped, DroppedLookup{a, drops[i].Text})
+			if isUnsent(a) {
+				f.Lookups.Unsent = append(f.Lookups.Unsent, UnsentLookup{a, unsent[i].Text})
 			}
 		}
 	}
@@ -75,6 +76,20 @@ func (f *Facts) readLookups(device func(index int) string) (err error) {
 	}
 	f.Lookups.Local, err = route.LookUp(nil, queries, device)
 	return err
+}
+
+// isUnsent reports whether the kernel does not send the packets to another host.
+func isUnsent(a route.Answer) bool { return a.Failure != 0 || a.IsLocal || a.Device == lo }
+
+// treatment describes what the kernel does with packets that it does not send to another host.
+func treatment(a route.Answer, packets string) string {
+	switch {
+	case a.Failure != 0:
+		return fmt.Sprintf("drops %s before the rules see them (%s)", packets, a.Failure)
+	case a.IsLocal:
+		return fmt.Sprintf("delivers %s in the namespace instead of sending them to another host", packets)
+	}
+	return fmt.Sprintf("sends %s over lo instead of to another host", packets)
 }
 
 // podAddresses returns the addresses of a family by which other hosts reach the namespace.
@@ -105,7 +120,7 @@ func (d *diagnosis) checkLookups() {
 		}
 	}
 	var reported []route.Query
-	for _, a := range d.Lookups.Dropped {
+	for _, a := range d.Lookups.Unsent {
 		isReported := slices.ContainsFunc(slices.Concat(d.Lookups.Outbound, d.Lookups.Local),
 			func(o route.Answer) bool { return o.Query == a.Query })
 		if !isCaptured(a.Answer) || isReported || slices.Contains(reported, a.Query) {
@@ -113,14 +128,14 @@ func (d *diagnosis) checkLookups() {
 		}
 		reported = append(reported, a.Query)
 		d.addSimilar(found, Warning,
-			fmt.Sprintf("the kernel drops %s before the rules see them (%s); such packets match: %s", a.Query,
-				a.Failure, a.Object), "remove it unless it must drop these packets")
+			fmt.Sprintf("the kernel %s; such packets match: %s", treatment(a.Answer, a.Query.String()), a.Object),
+			"remove it unless these packets must not leave the pod")
 	}
 	d.addMore(found, "routes or policy rules like these")
 	for _, family := range d.Lookups.Incomplete {
 		d.add("routing", Warning,
-			fmt.Sprintf("not all IPv%d routes and policy rules that may drop packets are known: there are %d or more",
-				family, route.MaxDrops), "")
+			fmt.Sprintf("not all IPv%d routes and policy rules that may drop packets or keep them in the namespace are known:"+
+				" there are %d or more", family, route.MaxUnsent), "")
 	}
 }
 
@@ -128,13 +143,18 @@ func (d *diagnosis) checkLookups() {
 // a source address to which no answers return.
 func (d *diagnosis) checkOutboundLookup(found similarFindings, a route.Answer) {
 	family := rules.FamilyOf(a.Query.Destination)
-	i := slices.IndexFunc(d.Lookups.Dropped, func(l DroppedLookup) bool { return l.Query == a.Query })
+	i := slices.IndexFunc(d.Lookups.Unsent, func(l UnsentLookup) bool { return l.Query == a.Query })
 	source := a.Source
 	switch {
-	case a.Failure != 0 && i >= 0:
+	case isUnsent(a) && (i >= 0 || a.Failure == 0):
+		object := a.Text
+		if i >= 0 {
+			object = d.Lookups.Unsent[i].Object
+		}
+		packets := fmt.Sprintf("packets to other hosts, such as %s,", a.Query)
 		d.addSimilar(found, Problem,
-			fmt.Sprintf("the kernel drops packets to other hosts, such as %s, before the rules see them (%s); such"+
-				" packets match: %s", a.Query, a.Failure, d.Lookups.Dropped[i].Object), "remove or replace that route or policy rule")
+			fmt.Sprintf("the kernel %s; such packets match: %s", treatment(a, packets), object),
+			"remove or replace that route or policy rule")
 	case a.Failure != 0:
 		d.addSimilar(found, Warning,
 			fmt.Sprintf("there is no IPv%d route to other hosts, such as %s: connections fail (%s) before the"+

@@ -113,6 +113,22 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 			"problem routing: the kernel drops packets to other hosts, such as packets of uid 65533 to 198.51.100.1, before the rules see them (invalid argument); such packets match: ip -4 route blackhole default table 77",
 		},
 		{
+			"a local route of another host", "ip route add local 10.9.9.0/24 dev lo table local", redirect, outbound,
+			"warning routing: the kernel delivers packets of uid 65533 to 10.9.9.1 in the namespace instead of sending them to another host; such packets match: ip -4 route local 10.9.9.0/24 dev lo table 255",
+		},
+		{
+			"local routes of all hosts for a user", "ip -6 rule add pref 5 uidrange 1000-1000 lookup 77; ip -6 route add local default dev lo table 77", tproxy, outbound6,
+			"warning routing: the kernel delivers packets of uid 1000 to 2001:db8::1 in the namespace instead of sending them to another host; such packets match: ip -6 route local default dev lo table 77",
+		},
+		{
+			"local routes of all hosts", "ip route add local 0.0.0.0/1 dev lo; ip route add local 128.0.0.0/1 dev lo", redirect, outbound,
+			"problem routing: the kernel delivers packets to other hosts, such as packets of uid 65533 to 198.51.100.1, in the namespace instead of sending them to another host; such packets match: ip -4 route local 198.51.100.1/32 dev lo table 254",
+		},
+		{
+			"a default route over lo", "ip route replace default dev lo", redirect, outbound,
+			"problem routing: the kernel sends packets to other hosts, such as packets of uid 65533 to 198.51.100.1, over lo instead of to another host; such packets match: ip -4 route unicast default dev lo table 254",
+		},
+		{
 			"a policy rule for a destination", "ip rule add to 10.9.9.9 blackhole", redirect, outbound,
 			"such packets match: ip -4 rule priority 32765 to 10.9.9.9/32 blackhole",
 		},
@@ -348,7 +364,7 @@ func TestManyDroppingRoutes(t *testing.T) {
 		found := interferences(network, desired, rules.ModeRedirect)
 		for text, want := range map[string]int{
 			"the kernel drops packets of uid 65533 to 10.":                                                10,
-			"not all IPv4 routes and policy rules that may drop packets are known: there are 100 or more": 1,
+			"not all IPv4 routes and policy rules that may drop packets or keep them in the namespace are known: there are 100 or more": 1,
 		} {
 			if n := strings.Count(found, text); n != want {
 				t.Errorf("%q in %d findings, want %d:\n%s", text, n, want, found)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -99,24 +100,25 @@ func (q Query) request() []byte {
 	return request.Serialize()
 }
 
-// A Drop is a route or policy rule that may drop packets, with an example of packets to which it
-// may apply. Other routes and rules may take precedence: see [LookUp].
-type Drop struct {
+// An Unsent is a route or policy rule because of which packets may not be sent to another host: it
+// drops them, or sends them over the loopback interface. The query is an example of packets to
+// which it may apply. Other routes and rules may take precedence: see [LookUp].
+type Unsent struct {
 	Query Query
 	Text  string // the route or rule in the syntax of the ip command
 }
 
-// MaxDrops is the maximum number of results of [Drops], and the maximum number of policy rules that
-// it considers for a table.
-const MaxDrops = 100
+// MaxUnsent is the maximum number of results of [FindUnsent], and the maximum number of policy rules
+// that it considers for a table.
+const MaxUnsent = 100
 
-// Drops returns the routes and policy rules of a family that may drop packets of sockets to other
-// hosts. A route has a result for each policy rule that looks up its table, unless the results are
-// equal. The query of a result is the given example, changed to match the selectors of the route
-// and the rule. A selector for sources without an address of the namespace does not change it,
-// because sockets cannot have such a source. If the routes change at the same time, the error is
-// [netlink.ErrDumpInterrupted].
-func Drops(ns *netns.NS, example Query, device func(index int) string) ([]Drop, error) {
+// FindUnsent returns the routes and policy rules of a family because of which packets of sockets
+// may not be sent to other hosts. A route has a result for each policy rule that looks up its
+// table, unless the results are equal. The query of a result is the given example, changed to match
+// the selectors of the route and the rule. A selector for sources without an address of the
+// namespace does not change it, because sockets cannot have such a source. If the routes change at
+// the same time, the error is [netlink.ErrDumpInterrupted].
+func FindUnsent(ns *netns.NS, example Query, device func(index int) string) ([]Unsent, error) {
 	r, err := openReader(ns)
 	if err != nil {
 		return nil, err
@@ -127,28 +129,28 @@ func Drops(ns *netns.NS, example Query, device func(index int) string) ([]Drop, 
 		return nil, err
 	}
 	family := rules.FamilyOf(example.Destination)
-	d := drops{example: example, addresses: addresses, seen: map[Drop]bool{}}
+	u := unsent{example: example, addresses: addresses, seen: map[Unsent]bool{}}
 	rulesOf := map[uint32][]foundRule{} // the policy rules that look up a table
 	for _, p := range r.policyRules {
 		switch {
 		case p.policy.Family != family:
 		case p.action == unix.FR_ACT_TO_TBL:
-			if len(rulesOf[p.policy.Table]) < MaxDrops {
+			if len(rulesOf[p.policy.Table]) < MaxUnsent {
 				rulesOf[p.policy.Table] = append(rulesOf[p.policy.Table], p)
 			}
 		case !p.mayRoute() && p.action != unix.FR_ACT_NOP:
-			d.add(p.selected, p.String)
+			u.add(p.selected, p.String)
 		}
 	}
 	err = r.forEachRoute(family, unix.RT_TABLE_UNSPEC, func(found foundRoute) error {
-		if found.mayDrop() && isOfOtherHosts(found.destination.Addr()) {
+		if (found.mayDrop() || found.sendsOverLo()) && isOfOtherHosts(found.destination.Addr()) {
 			for _, p := range rulesOf[found.table] {
-				d.add(p.selected.within(found.destination), func() string { return found.format(device) })
+				u.add(p.selected.within(found.destination), func() string { return found.format(device) })
 			}
 		}
 		return nil
 	})
-	return d.found, err
+	return u.found, err
 }
 
 // mayDrop reports whether the route drops packets that it matches, or makes the kernel continue
@@ -162,24 +164,24 @@ func (r *foundRoute) mayDrop() bool {
 	return r.kind == unix.RTN_UNICAST && r.preferred.Is4() && r.preferred.IsLoopback() && !r.isOverLo
 }
 
-// drops collects the results of [Drops].
-type drops struct {
+// unsent collects the results of [FindUnsent].
+type unsent struct {
 	example   Query
 	addresses []netip.Addr // of the namespace
-	found     []Drop
-	seen      map[Drop]bool
+	found     []Unsent
+	seen      map[Unsent]bool
 }
 
 // add adds a route or rule with the text, which applies to the selected packets.
-func (d *drops) add(s selection, text func() string) {
-	if len(d.found) == MaxDrops {
+func (u *unsent) add(s selection, text func() string) {
+	if len(u.found) == MaxUnsent {
 		return
 	}
-	q := d.example
+	q := u.example
 	if s.destination.Bits() > 0 {
 		q.Destination = addressIn(s.destination)
 	}
-	for _, a := range d.addresses {
+	for _, a := range u.addresses {
 		if s.source.Bits() > 0 && s.source.Contains(a) {
 			q.Source = a
 		}
@@ -190,10 +192,13 @@ func (d *drops) add(s selection, text func() string) {
 	if s.protocol != 0 {
 		q.Protocol, q.Port = s.protocol, s.port
 	}
-	drop := Drop{q, text()}
-	if isOfOtherHosts(q.Destination) && !d.seen[drop] {
-		d.seen[drop] = true
-		d.found = append(d.found, drop)
+	if !isOfOtherHosts(q.Destination) || slices.Contains(u.addresses, q.Destination) {
+		return
+	}
+	found := Unsent{q, text()}
+	if !u.seen[found] {
+		u.seen[found] = true
+		u.found = append(u.found, found)
 	}
 }
 

@@ -16,25 +16,26 @@ import (
 // device returns a name of an interface.
 func device(index int) string { return fmt.Sprintf("if%d", index) }
 
-func TestDrops(t *testing.T) {
+func TestFindUnsent(t *testing.T) {
 	n := netnstest.New(t)
 	addEth0WithAddresses(t, n)
 	example := route.Query{Destination: netip.MustParseAddr("198.51.100.1"), UID: 7}
-	if got, err := route.Drops(n, example, device); err != nil || len(got) > 0 {
+	if got, err := route.FindUnsent(n, example, device); err != nil || len(got) > 0 {
 		t.Fatalf("in a namespace without such routes: %+v, error %v", got, err)
 	}
 	ip(t, n, "-4 rule add pref 5 from 10.244.1.0/24 lookup 77", "-4 rule add pref 6 uidrange 0-9 to 10.8.0.0/16 lookup 77",
 		"-4 rule add pref 7 ipproto udp dport 53 prohibit", "-4 rule add pref 8 not to 10.1.0.0/16 blackhole",
 		"-4 rule add pref 9 from 192.0.2.9 unreachable", "-4 rule add pref 10 nop",
 		"-4 route add blackhole default table 77", "-4 route add throw 10.8.7.0/24 table 77",
-		"-4 route add blackhole default table 78", "-4 route add blackhole 224.0.0.0/8", "-6 route add blackhole fd09::/16")
+		"-4 route add blackhole default table 78", "-4 route add local 10.7.0.0/16 dev lo table 78", "-4 rule add pref 11 to 10.7.1.0/24 lookup 78",
+		"-4 route add 10.6.0.0/16 dev lo", "-4 route add blackhole 224.0.0.0/8", "-6 route add blackhole fd09::/16")
 	with := func(change func(q *route.Query)) route.Query {
 		q := example
 		change(&q)
 		return q
 	}
 	pod, to := netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr
-	want := []route.Drop{
+	want := []route.Unsent{
 		{with(func(q *route.Query) { q.Protocol, q.Port = rules.UDP, 53 }), "ip -4 rule priority 7 ipproto udp dport 53 prohibit"},
 		{example, "ip -4 rule priority 8 not to 10.1.0.0/16 blackhole"},
 		{example, "ip -4 rule priority 9 from 192.0.2.9/32 unreachable"},
@@ -42,27 +43,30 @@ func TestDrops(t *testing.T) {
 		{with(func(q *route.Query) { q.Destination, q.UID = to("10.8.0.1"), 0 }), "ip -4 route blackhole default table 77"},
 		{with(func(q *route.Query) { q.Destination, q.Source = to("10.8.7.1"), pod }), "ip -4 route throw 10.8.7.0/24 table 77"},
 		{with(func(q *route.Query) { q.Destination, q.UID = to("10.8.7.1"), 0 }), "ip -4 route throw 10.8.7.0/24 table 77"},
+		{with(func(q *route.Query) { q.Destination = to("10.7.1.1") }), "ip -4 route blackhole default table 78"},
+		{with(func(q *route.Query) { q.Destination = to("10.7.1.1") }), "ip -4 route local 10.7.0.0/16 dev if1 table 78"},
+		{with(func(q *route.Query) { q.Destination = to("10.6.0.1") }), "ip -4 route unicast 10.6.0.0/16 dev if1 table 254"},
 	}
-	got, err := route.Drops(n, example, device)
+	got, err := route.FindUnsent(n, example, device)
 	if d := cmp.Diff(want, got, compareAddrs); err != nil || d != "" {
 		t.Errorf("error %v, routes and rules (-want +got):\n%s", err, d)
 	}
 }
 
-// TestManyDrops adds more routes that drop packets than Drops returns, and more policy rules that
+// TestManyUnsent adds more routes that drop packets than FindUnsent returns, and more policy rules that
 // look up their table than it considers.
-func TestManyDrops(t *testing.T) {
+func TestManyUnsent(t *testing.T) {
 	n := netnstest.New(t)
 	addEth0WithAddresses(t, n)
 	var commands []string
-	for i := range route.MaxDrops + 20 {
+	for i := range route.MaxUnsent + 20 {
 		commands = append(commands, fmt.Sprintf("-4 route add blackhole 10.8.%d.0/24", i),
 			fmt.Sprintf("-4 rule add pref %d lookup main", 100+i))
 	}
 	ip(t, n, commands...)
-	got, err := route.Drops(n, route.Query{Destination: netip.MustParseAddr("198.51.100.1")}, device)
-	if err != nil || len(got) != route.MaxDrops {
-		t.Errorf("%d routes, error %v, want %d", len(got), err, route.MaxDrops)
+	got, err := route.FindUnsent(n, route.Query{Destination: netip.MustParseAddr("198.51.100.1")}, device)
+	if err != nil || len(got) != route.MaxUnsent {
+		t.Errorf("%d routes, error %v, want %d", len(got), err, route.MaxUnsent)
 	}
 }
 
