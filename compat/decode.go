@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decode converts an xtables table to a rules.Table. A match or target that the model does not
+// DecodeTable converts an xtables table to a rules.Table. A match or target that the model does not
 // support becomes [rules.Unknown].
-func decode(t *xtables.Table) *rules.Table {
+func DecodeTable(t *xtables.Table) *rules.Table {
 	table := &rules.Table{Family: t.Family, Name: t.Name, XTables: true}
 	for i := range t.Chains {
 		c := &t.Chains[i]

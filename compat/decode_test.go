@@ -195,7 +195,7 @@ func TestDecodeRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := decode(table).Chain("RULES").Rules[0]
+			r := DecodeTable(table).Chain("RULES").Rules[0]
 			if got := r.String(); got != tc.want || r.Hits != (rules.Hits{Packets: 3, Bytes: 99}) {
 				t.Errorf("got %s, hits %v, want %s", got, r.Hits, tc.want)
 			}
@@ -243,7 +243,7 @@ func TestDecodeComments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := decode(table).Chain("RULES").Rules[0]
+	r := DecodeTable(table).Chain("RULES").Rules[0]
 	if r.Comment != "say why twice" || r.String() != "counter return" {
 		t.Errorf("comment %q of rule %s, want comment \"say why twice\" of counter return", r.Comment,
 			&r)
@@ -260,7 +260,7 @@ func TestDecodeChains(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range decode(table).Chains {
+		for _, c := range DecodeTable(table).Chains {
 			line := c.Name
 			if c.Base != nil {
 				line += " " + c.Base.String()

@@ -118,10 +118,8 @@ func EstablishedPackets(desired, current []rules.Table) uint64 {
 	return establishedPackets(tablesOf(desired), tablesOf(current))
 }
 
-// EncodeRule, EncodeForKernel and DecodeTable convert between the model and the kernel's
-// structures.
+// EncodeRule and EncodeForKernel convert the model to the kernel's structures.
 var (
 	EncodeRule      = encodeRule
 	EncodeForKernel = encodeForKernel
-	DecodeTable     = decode
 )

@@ -73,7 +73,7 @@ func readWithIstio(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Leftovers
 	if err != nil {
 		return nil, istio.Leftovers{}, err
 	}
-	return t, istio.Find(decode(t)), nil
+	return t, istio.Find(DecodeTable(t)), nil
 }
 
 // linesOf returns a line with the prefix "iptables-legacy" for each rule and each chain.

@@ -33,7 +33,7 @@ func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 		case err != nil:
 			return nil, err
 		}
-		if selected := selection(decode(t)); selected != nil {
+		if selected := selection(DecodeTable(t)); selected != nil {
 			found[id] = selected
 		}
 	}
@@ -196,7 +196,7 @@ func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 			errs = append(errs, err)
 			continue
 		}
-		tables = append(tables, *decode(t))
+		tables = append(tables, *DecodeTable(t))
 	}
 	return tables, errors.Join(errs...)
 }

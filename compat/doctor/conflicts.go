@@ -124,11 +124,13 @@ func (d *diagnosis) nameserver(f rules.Family) netip.Addr {
 // checkConflicts compares the outcome of each sample with Sluice's rules alone to its outcome with
 // Sluice's rules and the foreign rules together.
 func (d *diagnosis) checkConflicts() {
-	foreign := d.foreignTables()
-	if d.TablesErr != nil || len(foreign) == 0 {
+	foreign, legacy := d.foreignTables(), d.foreignLegacy()
+	if d.TablesErr != nil || len(foreign) == 0 && len(legacy) == 0 {
 		return
 	}
-	together := rules.Ruleset{Tables: d.withCompiled(foreign), Routing: d.compiled.Routing}
+	together := rules.Ruleset{
+		Tables: append(d.withCompiled(foreign), legacy...), Routing: d.compiled.Routing,
+	}
 	foundConflict := false
 	budget := d.Budget.From(time.Now()) // for all samples together
 	for _, s := range d.samples() {
@@ -173,8 +175,8 @@ func (d *diagnosis) checkConflicts() {
 				s.description, s.packet, d.predicate(alone), d.actualText(trace)), next)
 	}
 	if !foundConflict && !d.bypasses() {
-		d.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections at"+
-			" prerouting, output and postrouting", "")
+		d.add("rules", OK, "foreign rules do not affect the tested connections at prerouting, output"+
+			" and postrouting", "")
 	}
 }
 
@@ -266,7 +268,7 @@ func lastForeign(t rules.Trace, isWanted func(*rules.Step) bool) *rules.Step {
 
 // isIstio reports whether the rule of the step is in a table with rules of Istio.
 func (d *diagnosis) isIstio(step *rules.Step) bool {
-	return step != nil && slices.ContainsFunc(d.Tables, func(t rules.Table) bool {
+	return step != nil && slices.ContainsFunc(slices.Concat(d.Tables, d.foreignLegacy()), func(t rules.Table) bool {
 		return t.Family == step.Table.Family && t.Name == step.Table.Name && istioProgram(&t) != ""
 	})
 }

@@ -457,11 +457,11 @@ func TestDiagnose(t *testing.T) {
 		},
 		"foreign rules set another mark on connections at input": {
 			tproxy, nil, tables(marking(rules.Input, 1338)), OK,
-			"foreign rules in nf_tables do not affect the tested connections", Works,
+			"foreign rules do not affect the tested connections", Works,
 		},
 		"foreign rules set TPROXY's mark on connections at input, REDIRECT": {
 			redirect, nil, tables(marking(rules.Input, 1337)), OK,
-			"foreign rules in nf_tables do not affect the tested connections", Works,
+			"foreign rules do not affect the tested connections", Works,
 		},
 		"foreign rules assign zones first": {
 			redirect, v4,

@@ -99,6 +99,8 @@ type LegacyTable struct {
 	// the policies of built-in chains.
 	Chains []string
 	Rules  int
+	// Content is the table with its rules, or nil if the content is unknown.
+	Content *rules.Table
 	// Err is the reason why the content is unknown.
 	Err error
 }

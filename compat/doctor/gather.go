@@ -191,6 +191,7 @@ func readLegacyTables() ([]LegacyTable, error) {
 				}
 				t.Rules += len(c.Rules)
 			}
+			t.Content = compat.DecodeTable(read)
 		}
 		found = append(found, t)
 	}

@@ -110,6 +110,13 @@ func TestGatherLegacyTables(t *testing.T) {
 	slices.SortFunc(f.Legacy, func(a, b LegacyTable) int {
 		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Name, b.Name))
 	})
+	for i := range f.Legacy {
+		l := &f.Legacy[i]
+		if c := l.Content; c == nil || c.Family != l.Family || c.Name != l.Name || c.CountRules() != l.Rules {
+			t.Errorf("content of table %s: %+v, want %d rules", l.Name, c, l.Rules)
+		}
+		l.Content = nil
+	}
 	want := []LegacyTable{
 		{Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT", "empty"}, Rules: 2},
 		{Family: rules.IPv6, Name: "mangle"},

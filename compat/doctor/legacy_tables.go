@@ -22,7 +22,7 @@ func (d *diagnosis) checkLegacy() {
 		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Name, b.Name))
 	})
 	for _, t := range tables {
-		name := fmt.Sprintf("table %s of iptables-legacy (IPv%d)", t.Name, t.Family)
+		name := legacyName(t.Family, t.Name)
 		hasIstioChains := slices.ContainsFunc(t.Chains, func(chain string) bool {
 			return strings.HasPrefix(chain, istio.ChainPrefix)
 		})
@@ -48,8 +48,42 @@ func (d *diagnosis) checkLegacy() {
 		default:
 			d.add("rules", Note, fmt.Sprintf("%s has %s", name, countText(t.Rules, "rule")), "")
 		}
+		d.checkLegacyInput(t.Content)
 	}
 }
+
+// legacyName returns the display name of a table.
+func legacyName(family rules.Family, table string) string {
+	return fmt.Sprintf("table %s of iptables-legacy (IPv%d)", table, family)
+}
+
+// checkLegacyInput reports rules at input. table is nil if its content is unknown.
+func (d *diagnosis) checkLegacyInput(table *rules.Table) {
+	if table == nil {
+		return
+	}
+	for i := range table.Chains {
+		if c := &table.Chains[i]; c.Base != nil && c.Base.Hook == rules.Input {
+			d.checkInputChain(table, c)
+		}
+	}
+}
+
+// foreignLegacy returns the tables of iptables-legacy with rules, except tables with rules of
+// Sluice: where foreign rules of these tables are in relation to Sluice's is part of the comparison
+// with the parameters.
+func (d *diagnosis) foreignLegacy() []rules.Table {
+	var found []rules.Table
+	for _, t := range d.Legacy {
+		if t.Content != nil && !t.hasSluiceChains() && slices.ContainsFunc(t.Content.Chains, hasEffect) {
+			found = append(found, *t.Content)
+		}
+	}
+	return found
+}
+
+// hasEffect reports whether a chain has rules, or drops packets by its policy.
+func hasEffect(c rules.Chain) bool { return len(c.Rules) > 0 || c.Base != nil && c.Base.Drop }
 
 // checkLegacyNAT reports the nat table of iptables-legacy. Its chains for destination NAT have the
 // priority NF_IP_PRI_NAT_DST, which equals [rules.IstioNATPriority]. name is the display name of

@@ -21,6 +21,7 @@ func redirectedPod(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Rules
 	netnstest.RequireRoot(t)
 	netnstest.RequireBinary(t, "ip")
 	netnstest.RequireBinary(t, "sysctl")
+	netnstest.RequireBinary(t, "iptables-legacy")
 	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +164,18 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 		{
 			"::6 as source", "ip -6 route replace default via fd00:10:244:1::1 dev eth0 src ::6", redirect, outbound6,
 			"problem routing: a route gives connections to other hosts the source address ::6, to which no answers return: ",
+		},
+		{
+			"inbound connections that iptables-legacy drops", "iptables-legacy -t mangle -A PREROUTING -p tcp --dport 8080 -j DROP", redirect, inbound,
+			"with these parameters alone the packet is redirected to port 15006 of this host; with foreign rules it is dropped by ip mangle PREROUTING #1: tcp dport 8080 counter drop",
+		},
+		{
+			"outbound connections that a policy of ip6tables-legacy drops", "ip6tables-legacy -t mangle -P OUTPUT DROP", tproxy, outbound6,
+			"with foreign rules it is dropped: ",
+		},
+		{
+			"captured connections that iptables-legacy drops at input", "iptables-legacy -A INPUT -p tcp --dport 15006 -j DROP", redirect, inbound,
+			"warning rules: table filter of iptables-legacy (IPv4) has 1 rule at input (chain INPUT, priority 0) and can drop packets",
 		},
 		{
 			"an interface that is down", "ip link set eth0 down", tproxy, inbound,
@@ -320,6 +333,7 @@ func TestHealthyPodsAreNotReported(t *testing.T) {
 					}
 					netnstest.RequireBinary(t, "ip")
 					netnstest.RequireBinary(t, "sysctl")
+					netnstest.RequireBinary(t, "iptables-legacy")
 					pod := netnstest.NewPair(t).Pod
 					shell(t, pod, row.script)
 					var desired rules.Ruleset
@@ -363,7 +377,7 @@ func TestManyDroppingRoutes(t *testing.T) {
 	bound.Check(t, "many routes and rules", func() {
 		found := interferences(network, desired, rules.ModeRedirect)
 		for text, want := range map[string]int{
-			"the kernel drops packets of uid 65533 to 10.":                                                10,
+			"the kernel drops packets of uid 65533 to 10.": 10,
 			"not all IPv4 routes and policy rules that may drop packets or keep them in the namespace are known: there are 100 or more": 1,
 		} {
 			if n := strings.Count(found, text); n != want {

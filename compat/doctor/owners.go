@@ -148,8 +148,12 @@ func (d *diagnosis) describeOrder(
 
 // rulePosition describes a chain and its position.
 func rulePosition(t *rules.Table, c *rules.Chain, noun string) string {
-	return fmt.Sprintf("table %s %s%s has %s at %s (chain %s, priority %d)", t.Family, t.Name,
-		ownerOf(t), countText(len(c.Rules), noun), c.Base.Hook, c.Name, c.Base.Priority)
+	table := fmt.Sprintf("table %s %s", t.Family, t.Name)
+	if compat.IsLegacyTable(t) {
+		table = legacyName(t.Family, t.Name)
+	}
+	return fmt.Sprintf("%s%s has %s at %s (chain %s, priority %d)", table, ownerOf(t),
+		countText(len(c.Rules), noun), c.Base.Hook, c.Name, c.Base.Priority)
 }
 
 // runsFirst reports whether a chain runs before Sluice's chain at the same hook, whose priority is
