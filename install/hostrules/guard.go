@@ -250,10 +250,12 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 // urgent is set, a repair may be postponed; the error is then errConflict.
 func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	g.mu.Lock()
-	loaded := g.loaded
-	g.attempts++ // before the pods are read
+	active := g.loaded && !g.uninstalled
+	if active {
+		g.attempts++ // before the pods are read
+	}
 	g.mu.Unlock()
-	if !loaded || g.uninstalled {
+	if !active {
 		return nil
 	}
 	defer g.storeState()
