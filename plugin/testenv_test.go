@@ -49,11 +49,11 @@ func podFile(t testing.TB, name string) string {
 // readPod returns the pod of a file.
 func readPod(t testing.TB, name string) *decide.Pod {
 	t.Helper()
-	pod, err := podfile.Read(strings.NewReader(podFile(t, name)))
+	workload, err := podfile.Read(strings.NewReader(podFile(t, name)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pod
+	return workload.Pod
 }
 
 // A testEnv is a plugin whose dependencies a test controls.

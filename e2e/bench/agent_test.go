@@ -107,10 +107,11 @@ func newNodeAgent(b *testing.B) (*nodeAgent, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, err := podfile.Read(bytes.NewReader(text))
+	workload, err := podfile.Read(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
+	pod := workload.Pod
 	dir, err := os.MkdirTemp("", "agent") // paths of sockets must be short
 	if err != nil {
 		return nil, err

@@ -110,11 +110,11 @@ func addresses(p istio.Pod) []netip.Addr {
 // readAsPlugin parses a pod as the plugin does.
 func readAsPlugin(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	t.Helper()
-	read, err := podfile.Read(strings.NewReader(text(t, pod)))
+	workload, err := podfile.Read(strings.NewReader(text(t, pod)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return read
+	return workload.Pod
 }
 
 // text formats a pod as YAML.

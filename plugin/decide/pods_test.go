@@ -23,11 +23,11 @@ func readPod(t testing.TB, name string) *decide.Pod {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	pod, err := podfile.Read(file)
+	workload, err := podfile.Read(file)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	return pod
+	return workload.Pod
 }
 
 // podNames returns the names of all pods in testdata.

@@ -143,10 +143,11 @@ func (node *testNode) addPods() ([]*netns.NS, rules.Ruleset) {
 	if err != nil {
 		node.t.Fatal(err)
 	}
-	pod, err := podfile.Read(bytes.NewReader(text))
+	workload, err := podfile.Read(bytes.NewReader(text))
 	if err != nil {
 		node.t.Fatal(err)
 	}
+	pod := workload.Pod
 	store := record.In(node.path("run"))
 	var namespaces []*netns.NS
 	var ruleset rules.Ruleset

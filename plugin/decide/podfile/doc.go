@@ -2,5 +2,7 @@
 // from a file as kubectl get -o yaml writes it. It is separate from package decide, because the
 // plugin does not read YAML.
 //
-//	pod, err := podfile.Read(file)
+//	workload, err := podfile.Read(file)
+//	...
+//	fmt.Println(workload.Source, workload.Pod.Metadata.Annotations)
 package podfile

@@ -32,20 +32,6 @@ type object struct {
 	text []byte // the YAML or JSON of the object
 }
 
-// Read reads a pod in YAML or JSON. A pod without a namespace is in the namespace default, as for
-// kubectl. A pod without a name gets its generateName. Several objects are an error, and so is an
-// object of another kind, which the error names.
-func Read(r io.Reader) (*decide.Pod, error) {
-	objects, err := read(r)
-	if err != nil {
-		return nil, err
-	}
-	if len(objects) > 1 {
-		return nil, errors.New("several objects: want one pod")
-	}
-	return objects[0].pod()
-}
-
 // read returns the objects of a file, at least one.
 func read(r io.Reader) ([]object, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
@@ -87,12 +73,9 @@ func read(r io.Reader) ([]object, error) {
 	return objects, nil
 }
 
-// pod decodes the object as a pod.
+// pod decodes the object as a pod. A pod without a namespace is in the namespace default, as for
+// kubectl. A pod without a name gets its generateName.
 func (o *object) pod() (*decide.Pod, error) {
-	if o.Kind != "Pod" {
-		return nil, fmt.Errorf("kind %q: want a Pod, as kubectl get pod NAME -o yaml writes it",
-			o.Kind)
-	}
 	pod := new(decide.Pod)
 	if err := yaml.Unmarshal(o.text, pod); err != nil {
 		return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)

@@ -43,11 +43,10 @@ type template struct {
 	} `json:"spec"`
 }
 
-// ReadWorkload reads the first object that is a pod or is of a kind with a pod template, from YAML
+// Read reads the first object that is a pod or is of a kind with a pod template, from YAML
 // documents, JSON, and Lists as kubectl get -o yaml writes them. The file may also contain the
-// namespace of the pod. If the file contains namespaces, but not the pod's, ReadWorkload returns an
-// error.
-func ReadWorkload(r io.Reader) (*Workload, error) {
+// namespace of the pod. If the file contains namespaces, but not the pod's, Read returns an error.
+func Read(r io.Reader) (*Workload, error) {
 	objects, err := read(r)
 	if err != nil {
 		return nil, err

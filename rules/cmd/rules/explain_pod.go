@@ -213,7 +213,7 @@ func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 		return nil, workloadError(err)
 	}
 	defer func() { _ = file.Close() }()
-	workload, err := podfile.ReadWorkload(file)
+	workload, err := podfile.Read(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", sourceName(path), err)
 	}
