@@ -53,10 +53,10 @@ func (d *diagnosis) ambientSamples(pod, other netip.AddrPort) []sample {
 	hbone := in
 	hbone.Destination = netip.AddrPortFrom(pod.Addr(), rules.DefaultTunnelPort)
 	return []sample{
-		{"the application's outbound connections", out(rules.TCP, 0, 80)},
-		{"the application's DNS queries", out(rules.UDP, 0, 53)},
-		{"ztunnel's outbound connections", out(rules.TCP, rules.ZtunnelMark, 80)},
-		{"inbound connections", in},
-		{"inbound HBONE connections", hbone},
+		{description: "the application's outbound connections", packet: out(rules.TCP, 0, 80)},
+		{description: "the application's DNS queries", packet: out(rules.UDP, 0, 53)},
+		{description: "ztunnel's outbound connections", packet: out(rules.TCP, rules.ZtunnelMark, 80)},
+		{description: "inbound connections", packet: in},
+		{description: "inbound HBONE connections", packet: hbone},
 	}
 }

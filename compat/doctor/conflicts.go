@@ -19,10 +19,13 @@ const (
 	ephemeralPort = 40000
 )
 
-// A sample is the first packet of a typical connection.
+// A sample is a packet of a typical connection.
 type sample struct {
 	description string
 	packet      rules.Packet
+	// isLater is set for a packet that follows the first packet of a connection that the proxy
+	// accepts or opens. Only whether it is dropped is of interest.
+	isLater bool
 }
 
 // samples returns typical packets of a mesh in the captured families.
@@ -41,6 +44,8 @@ func (d *diagnosis) samples() []sample {
 		if d.ambient != nil {
 			samples = append(samples, d.ambientSamples(netip.AddrPortFrom(pod, 8080),
 				netip.AddrPortFrom(documentationAddr(f), ephemeralPort))...)
+			samples = append(samples, laterSamples(pod, documentationAddr(f), application,
+				listener{application, rules.ZtunnelMark, rules.DefaultProxyPort, rules.DefaultInboundCapturePort})...)
 			continue
 		}
 		endpoint := netip.AddrPortFrom
@@ -52,22 +57,79 @@ func (d *diagnosis) samples() []sample {
 		toOwnPod.OutInterface = lo
 		samples = append(samples,
 			sample{
-				"the application's outbound connections",
-				out(rules.TCP, application, endpoint(d.destination(f), 80)),
+				description: "the application's outbound connections",
+				packet:      out(rules.TCP, application, endpoint(d.destination(f), 80)),
 			},
 			sample{
-				"the application's DNS queries",
-				out(rules.UDP, application, endpoint(d.nameserver(f), 53)),
+				description: "the application's DNS queries",
+				packet:      out(rules.UDP, application, endpoint(d.nameserver(f), 53)),
 			},
-			sample{"the proxy's outbound connections", out(rules.TCP, proxy, endpoint(remote, 80))},
-			sample{"the proxy's calls to its own pod", toOwnPod},
-			sample{"inbound connections", rules.Packet{
+			sample{
+				description: "the proxy's outbound connections",
+				packet:      out(rules.TCP, proxy, endpoint(remote, 80)),
+			},
+			sample{description: "the proxy's calls to its own pod", packet: toOwnPod},
+			sample{description: "inbound connections", packet: rules.Packet{
 				Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
 				Source: endpoint(remote, ephemeralPort), Destination: endpoint(pod, 8080),
 			}},
 		)
+		inbound := d.redirect.InboundCapturePort
+		if d.usesTProxy() {
+			inbound = 8080 // TPROXY keeps the destination
+		}
+		samples = append(samples, laterSamples(pod, d.destination(f), application,
+			listener{proxy, 0, d.redirect.ProxyPort, inbound})...)
 	}
 	return samples
+}
+
+// A listener describes the sockets of the proxy or of ztunnel.
+type listener struct {
+	owner rules.Owner
+	mark  uint32 // of outgoing packets
+	// outbound and inbound are the ports of the sockets of captured connections.
+	outbound, inbound uint16
+}
+
+// laterSamples returns packets that follow the first packets of connections of a pod: of a captured
+// connection in each direction, and of a connection that the proxy opens.
+func laterSamples(pod, remote netip.Addr, application rules.Owner, proxy listener) []sample {
+	client, server := netip.AddrPortFrom(pod, ephemeralPort), netip.AddrPortFrom(remote, 80)
+	peer, service := netip.AddrPortFrom(remote, ephemeralPort), netip.AddrPortFrom(pod, 8080)
+	loopback := netip.MustParseAddr(rules.ByFamily(rules.FamilyOf(pod), "127.0.0.1", "::1"))
+	outbound := netip.AddrPortFrom(loopback, proxy.outbound)
+	inbound := netip.AddrPortFrom(pod, proxy.inbound)
+	later := func(description, device string, from, to netip.AddrPort, isReply bool) sample {
+		p := rules.Packet{
+			Hook: rules.Prerouting, InInterface: device, Protocol: rules.TCP, Flags: rules.PSH | rules.ACK,
+			Source: from, Destination: to, State: rules.Established, Reply: isReply,
+			Status: rules.StatusSeenReply | rules.StatusConfirmed,
+		}
+		if isReply {
+			p.Flags = rules.SYN | rules.ACK
+		}
+		return sample{description, p, true}
+	}
+	sent := func(s sample, owner rules.Owner, mark uint32) sample {
+		s.packet.Hook, s.packet.Owner, s.packet.Mark = rules.Output, &owner, mark
+		s.packet.InInterface, s.packet.OutInterface = "", s.packet.InInterface
+		return s
+	}
+	const ofOutbound, ofInbound = "data of captured outbound connections", "data of captured inbound connections"
+	const toApplication = "the proxy's answers to captured outbound connections"
+	return []sample{
+		sent(later(ofOutbound, "eth0", client, server, false), application, 0),
+		later(ofOutbound, lo, client, outbound, false),
+		sent(later(toApplication, lo, outbound, client, true), proxy.owner, proxy.mark),
+		later(toApplication, lo, server, client, true),
+		later(ofInbound, "eth0", peer, service, false),
+		sent(later("the proxy's answers to captured inbound connections", "eth0", inbound, peer, true),
+			proxy.owner, proxy.mark),
+		sent(later("data of the proxy's outbound connections", "eth0", client, server, false),
+			proxy.owner, proxy.mark),
+		later("answers to the proxy's outbound connections", "eth0", server, client, true),
+	}
 }
 
 // sentPacket returns the first packet that the owner sends from an address.
@@ -143,6 +205,9 @@ func (d *diagnosis) checkConflicts() {
 				"run rules explain --live to follow one connection, or set a larger --max-time or --max-memory")
 			return
 		}
+		if s.isLater && trace.Outcome.Dropped == alone.Dropped {
+			continue
+		}
 		if d.sameCapture(alone, trace.Outcome) {
 			foundConflict = d.checkZone(s, alone, trace) || foundConflict
 			continue
@@ -151,6 +216,7 @@ func (d *diagnosis) checkConflicts() {
 			continue // a bypass that checkForeignEffect reports
 		}
 		foundConflict = true
+		mustPass := alone.Captured() || s.isLater
 		severity, next := Warning,
 			"remove that rule if only the mesh must handle these connections"
 		switch {
@@ -158,21 +224,23 @@ func (d *diagnosis) checkConflicts() {
 			next = "check that rule; run rules validate to test it with connections"
 		case trace.DroppedWithoutRule() != nil:
 			next = "accept these connections in that chain, or change its policy"
-			if alone.Captured() {
+			if mustPass {
 				severity = Problem
 			}
 		case d.isIstio(lastForeign(trace, anyStep)):
 			severity, next = d.istioSeverity(), removeIstio
-			if alone.Captured() {
+			if mustPass {
 				severity = Problem
 			}
-		case alone.Captured():
+		case mustPass:
 			severity, next = Problem, "remove that rule, or move its chain after Sluice's"
 		}
-		d.add("rules", severity,
-			fmt.Sprintf(
-				"%s (%s): with these parameters alone the packet %s; with foreign rules %s",
-				s.description, s.packet, d.predicate(alone), d.actualText(trace)), next)
+		expected := fmt.Sprintf("with these parameters alone the packet %s; ", d.predicate(alone))
+		if s.isLater {
+			expected = ""
+		}
+		d.add("rules", severity, fmt.Sprintf("%s (%s): %swith foreign rules %s", s.description, s.packet,
+			expected, d.actualText(trace)), next)
 	}
 	if !foundConflict && !d.bypasses() {
 		d.add("rules", OK, "foreign rules do not affect the tested connections at prerouting, output"+

@@ -22,6 +22,7 @@ func redirectedPod(t *testing.T, mode rules.Mode) (*testbed.Network, rules.Rules
 	netnstest.RequireBinary(t, "ip")
 	netnstest.RequireBinary(t, "sysctl")
 	netnstest.RequireBinary(t, "iptables-legacy")
+	netnstest.RequireBinary(t, "nft")
 	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +177,24 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 		{
 			"captured connections that iptables-legacy drops at input", "iptables-legacy -A INPUT -p tcp --dport 15006 -j DROP", redirect, inbound,
 			"warning rules: table filter of iptables-legacy (IPv4) has 1 rule at input (chain INPUT, priority 0) and can drop packets",
+		},
+		{
+			"answers of the proxy that iptables-legacy drops", "iptables-legacy -A OUTPUT -p tcp --sport 15001 -j DROP", redirect, outbound,
+			"problem rules: the proxy's answers to captured outbound connections (out tcp 127.0.0.1:15001 > 10.244.1.5:40000 dev lo uid 1337 gid 1337 state established reply flags syn,ack): with foreign rules it is dropped by ip filter OUTPUT #1: ",
+		},
+		{
+			"a policy that drops all packets but the first", "iptables-legacy -A OUTPUT -p tcp --syn -j ACCEPT; iptables-legacy -A OUTPUT -p udp -j ACCEPT; iptables-legacy -P OUTPUT DROP", redirect, inbound,
+			"problem rules: the proxy's answers to captured inbound connections (out tcp 10.244.1.5:15006 > ",
+		},
+		{
+			"packets of established connections that nf_tables drops",
+			"nft 'add table inet x; add chain inet x c { type filter hook prerouting priority 0; }; add rule inet x c ct state established drop'",
+			tproxy, inbound6, "problem rules: data of captured inbound connections (in tcp [",
+		},
+		{
+			"answers of the proxy that nf_tables drops at postrouting",
+			"nft 'add table inet x; add chain inet x c { type filter hook postrouting priority 0; }; add rule inet x c tcp sport 8080 drop'",
+			tproxy, inbound, "problem rules: the proxy's answers to captured inbound connections (out tcp 10.244.1.5:8080 > ",
 		},
 		{
 			"an interface that is down", "ip link set eth0 down", tproxy, inbound,
@@ -334,6 +353,7 @@ func TestHealthyPodsAreNotReported(t *testing.T) {
 					netnstest.RequireBinary(t, "ip")
 					netnstest.RequireBinary(t, "sysctl")
 					netnstest.RequireBinary(t, "iptables-legacy")
+					netnstest.RequireBinary(t, "nft")
 					pod := netnstest.NewPair(t).Pod
 					shell(t, pod, row.script)
 					var desired rules.Ruleset
