@@ -1,12 +1,15 @@
 package compat
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat/save"
@@ -79,6 +82,9 @@ type Live struct {
 	// BridgePorts are the ports of bridges whose packets traverse the hooks of IP inside the bridge
 	// ([bridge.FilteredPorts]).
 	BridgePorts []bridge.Port
+	// AlwaysSendsCookies reports whether the namespace answers each SYN with a SYN cookie: the sysctl
+	// [SynCookiesSysctl] is 2.
+	AlwaysSendsCookies bool
 	// LoopbackName is the name of the loopback interface. If it is not lo, rules that match the
 	// interface lo do not match packets of the loopback interface.
 	LoopbackName string
@@ -160,7 +166,7 @@ func readUnchanged(ns *netns.NS, origin Origin, o nft.ReadOptions) (Live, error)
 		after, err = readNamespaceState(ns, origin)
 		if err == nil && before.equal(after) && after.listsAllChains(rs) {
 			live := after.toLive(rs, origin)
-			var errs [7]error
+			var errs [8]error
 			live.LoopbackName, errs[0] = route.LoopbackName(ns)
 			live.UnmodeledRoutes, errs[1] = route.Unmodeled(ns)
 			live.LoopbackRoutes, errs[2] = route.OverLoopback(ns)
@@ -168,6 +174,7 @@ func readUnchanged(ns *netns.NS, origin Origin, o nft.ReadOptions) (Live, error)
 			live.UndeliveredLoopback, errs[4] = route.UndeliveredLoopback(ns)
 			live.Addresses, errs[5] = route.AllAddresses(ns)
 			live.BridgePorts, errs[6] = bridge.FilteredPorts(ns)
+			live.AlwaysSendsCookies, errs[7] = AlwaysSendsCookies(ns)
 			if err := cmp.Or(errs[:]...); err != nil {
 				return Live{}, err
 			}
@@ -182,6 +189,23 @@ func readUnchanged(ns *netns.NS, origin Origin, o nft.ReadOptions) (Live, error)
 		before = after
 	}
 	return Live{}, errors.Join(errLiveBusy, err)
+}
+
+// SynCookiesSysctl is the sysctl that enables SYN cookies.
+const SynCookiesSysctl = "net.ipv4.tcp_syncookies"
+
+// AlwaysSendsCookies reports whether [SynCookiesSysctl] is 2 in the namespace (nil: the current
+// one). A kernel without SYN cookies lacks the sysctl.
+func AlwaysSendsCookies(ns *netns.NS) (always bool, err error) {
+	err = ns.Do(func() error {
+		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(SynCookiesSysctl, ".", "/"))
+		always = string(bytes.TrimSpace(value)) == "2"
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return always, err
 }
 
 // readNFTables returns all routing, and all tables of nf_tables unless the origin is legacy. A

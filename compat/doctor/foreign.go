@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/bridge"
 )
@@ -19,14 +20,18 @@ func (d *diagnosis) checkForeignEffect() {
 		d.add("rules", Problem, "more classes of packets bypass the proxy than are listed", "")
 	}
 	for _, text := range d.Foreign.Unknown {
-		if text == d.Foreign.Bridges {
+		switch text {
+		case d.Foreign.Bridges:
 			d.add("rules", Problem, text, fmt.Sprintf("set %s and %s to 0 in the namespace, and remove these "+
 				"options of the bridges, or choose the interception mode REDIRECT", bridge.SysctlIPv4,
 				bridge.SysctlIPv6))
-			continue
+		case d.Foreign.SynCookies:
+			d.add("settings", Problem, text, fmt.Sprintf("set %s to 1 in the namespace (sysctls in the pod's "+
+				"securityContext), or choose the interception mode REDIRECT", compat.SynCookiesSysctl))
+		default:
+			d.add("rules", Warning, text,
+				"check the effect on captured traffic: whether it bypasses the proxy cannot be decided")
 		}
-		d.add("rules", Warning, text,
-			"check the effect on captured traffic: whether it bypasses the proxy cannot be decided")
 	}
 	if d.Foreign.Verdict() == foreign.None {
 		d.add("rules", OK, "no foreign rule makes captured traffic bypass the proxy", "")

@@ -229,6 +229,10 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 			"problem settings: tcp_fwmark_accept is 1: ",
 		},
 		{
+			"SYN cookies for all connections", "sysctl -w net.ipv4.tcp_syncookies=2", tproxy, inbound,
+			"problem settings: inbound connections may reach the application without the proxy: net.ipv4.tcp_syncookies is 2",
+		},
+		{
 			"connections that conntrack forgets", "sysctl -w net.netfilter.nf_conntrack_tcp_timeout_syn_sent=0", redirect, outbound,
 			"problem settings: nf_conntrack_tcp_timeout_syn_sent is 0: ",
 		},
@@ -293,7 +297,8 @@ func TestHarmlessRoutesAreNotReported(t *testing.T) {
 			ip xfrm policy add src 0.0.0.0/0 dst 0.0.0.0/0 dir out priority 5`,
 		"an IPsec policy for packets over lo": "ip xfrm policy add src 127.0.0.0/8 dst 127.0.0.0/8 dir out action block",
 		"sysctls": `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.route_localnet=1 \
-			net.ipv4.conf.all.accept_local=1 net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.lo.rp_filter=1 net.ipv4.fwmark_reflect=1`,
+			net.ipv4.conf.all.accept_local=1 net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.lo.rp_filter=1 net.ipv4.fwmark_reflect=1 \
+			net.ipv4.tcp_syncookies=1`,
 		"tcp_fwmark_accept without TPROXY": "sysctl -w net.ipv4.tcp_fwmark_accept=1",
 	} {
 		for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {

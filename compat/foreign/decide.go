@@ -36,20 +36,24 @@ type Effect struct {
 	// not have their local routes. A runtime that removes a sandbox causes this too, because it
 	// disables the loopback interface first.
 	LoopbackMissing bool `json:"-"`
-	// Bridges is the reason in Unknown about ports of bridges, or empty.
-	Bridges string `json:"-"`
+	// Bridges is the reason in Unknown about ports of bridges, and SynCookies the reason about SYN
+	// cookies; empty if there is none.
+	Bridges    string `json:"-"`
+	SynCookies string `json:"-"`
 }
 
 // newEffect returns an effect with the reasons that are known before the rules are evaluated.
 func newEffect(live *compat.Live, desired *rules.Ruleset) Effect {
 	reasons, delivery := unknownEffects(live, desired), unknownDelivery(live, desired)
-	bridges := unknownBridges(live, desired)
-	if bridges != "" {
-		reasons = append(reasons, bridges)
+	bridges, synCookies := unknownBridges(live, desired), unknownSynCookies(live, desired)
+	for _, reason := range []string{bridges, synCookies} {
+		if reason != "" {
+			reasons = append(reasons, reason)
+		}
 	}
 	return Effect{
 		Bypasses: []Bypass{}, Unknown: append(reasons, delivery...),
-		Bridges:         bridges,
+		Bridges: bridges, SynCookies: synCookies,
 		LoopbackMissing: len(reasons) == 0 && len(delivery) > 0 && isLoopbackMissing(live),
 	}
 }

@@ -38,10 +38,11 @@ type Snapshot struct {
 	dependsOnRoutes    bool
 	addresses          []netip.Addr
 	dependsOnAddresses bool
-	// bridgePorts are compared if dependsOnBridges is set. The agent gets no event when bridges
-	// change.
-	bridgePorts      []bridge.Port
-	dependsOnBridges bool
+	// bridgePorts and alwaysSendsCookies are compared if usesTProxy is set. The agent gets no event
+	// when bridges or sysctls change.
+	bridgePorts        []bridge.Port
+	alwaysSendsCookies bool
+	usesTProxy         bool
 }
 
 // Inspect reads all live rules of the namespace (nil: the current one), and returns the effect of
@@ -81,7 +82,8 @@ func inspect(
 	s.routes, s.addresses = live.LoopbackRoutes, live.Addresses
 	s.dependsOnRoutes = reroutingStep(&live) != nil
 	s.dependsOnAddresses = s.dependsOnRoutes || translatesDestinations(&live) || masquerades(&live)
-	s.bridgePorts, s.dependsOnBridges = live.BridgePorts, usesTProxy(&desired)
+	s.bridgePorts, s.alwaysSendsCookies = live.BridgePorts, live.AlwaysSendsCookies
+	s.usesTProxy = usesTProxy(&desired)
 	s.Effect = decide(live, desired, b)
 	return s
 }
@@ -164,7 +166,7 @@ func isSluiceTable(t rules.Table) bool { return compat.IsSluiceTable(&t) }
 //   - the routes that encapsulate packets, or have the passthrough address as source
 //   - the routes over lo, if foreign rules may route packets again
 //   - the addresses, if foreign rules may route packets again, translate destinations or masquerade
-//   - the ports of bridges, if the interception mode is TPROXY
+//   - the ports of bridges and the sysctl of SYN cookies, if the interception mode is TPROXY
 //
 // A snapshot is never valid if the inspection failed or used up its budget (Exhausted), or if the
 // namespace has the rules of a trace or a table that a process owns.
@@ -198,9 +200,13 @@ func (s *Snapshot) isValidHere() bool {
 			return false
 		}
 	}
-	if s.dependsOnBridges {
+	if s.usesTProxy {
 		ports, err := bridge.FilteredPorts(nil)
 		if err != nil || !slices.Equal(ports, s.bridgePorts) {
+			return false
+		}
+		always, err := compat.AlwaysSendsCookies(nil)
+		if err != nil || always != s.alwaysSendsCookies {
 			return false
 		}
 	}

@@ -36,6 +36,22 @@ func unknownBridges(live *compat.Live, desired *rules.Ruleset) string {
 		bridge.SysctlIPv4, bridge.SysctlIPv6, listed(ports))
 }
 
+// unknownSynCookies returns a sentence if the namespace answers each SYN with a cookie, and packets
+// are assigned to a transparent listener. With a cookie the listener has no socket for the
+// connection until the client's answer, which the rules do not assign to the listener, because
+// conntrack calls the connection established. The kernel looks for a listener of the destination:
+// it passes the connection to the application, if the application has received connections of its
+// own, or else resets it. Otherwise unknownSynCookies returns "". [diff.Bypass] does not evaluate
+// sockets.
+func unknownSynCookies(live *compat.Live, desired *rules.Ruleset) string {
+	if !usesTProxy(desired) || !live.AlwaysSendsCookies {
+		return ""
+	}
+	return fmt.Sprintf("inbound connections may reach the application without the proxy: %s is 2, so that "+
+		"each connection begins with a SYN cookie, and the kernel passes the client's answer to a listener "+
+		"of its destination instead of to the transparent listener", compat.SynCookiesSysctl)
+}
+
 // usesTProxy reports whether the ruleset assigns packets to transparent listeners.
 func usesTProxy(rs *rules.Ruleset) bool {
 	return rs.HasAction(func(a rules.Action) bool {
