@@ -44,8 +44,9 @@ func (d *diagnosis) samples() []sample {
 		if d.ambient != nil {
 			samples = append(samples, d.ambientSamples(netip.AddrPortFrom(pod, 8080),
 				netip.AddrPortFrom(documentationAddr(f), ephemeralPort))...)
-			samples = append(samples, laterSamples(pod, documentationAddr(f), application,
-				listener{application, rules.ZtunnelMark, rules.DefaultProxyPort, rules.DefaultInboundCapturePort})...)
+			samples = append(samples, laterSamples(pod, documentationAddr(f), application, listener{
+				application, rules.ZtunnelMark, rules.DefaultProxyPort, rules.DefaultInboundCapturePort, true,
+			})...)
 			continue
 		}
 		endpoint := netip.AddrPortFrom
@@ -79,7 +80,7 @@ func (d *diagnosis) samples() []sample {
 			inbound = 8080 // TPROXY keeps the destination
 		}
 		samples = append(samples, laterSamples(pod, d.destination(f), application,
-			listener{proxy, 0, d.redirect.ProxyPort, inbound})...)
+			listener{proxy, 0, d.redirect.ProxyPort, inbound, d.usesTProxy()})...)
 	}
 	return samples
 }
@@ -90,6 +91,8 @@ type listener struct {
 	mark  uint32 // of outgoing packets
 	// outbound and inbound are the ports of the sockets of captured connections.
 	outbound, inbound uint16
+	// keepsClient is set if connections to the application have the client's address.
+	keepsClient bool
 }
 
 // laterSamples returns packets that follow the first packets of connections of a pod: of a captured
@@ -116,6 +119,11 @@ func laterSamples(pod, remote netip.Addr, application rules.Owner, proxy listene
 		s.packet.InInterface, s.packet.OutInterface = "", s.packet.InInterface
 		return s
 	}
+	applicationDevice, toProxy := "eth0", peer // connection marks route the answers to lo
+	if !proxy.keepsClient {
+		passthrough := rules.ByFamily(rules.FamilyOf(pod), rules.PassthroughIPv4(), rules.PassthroughIPv6())
+		applicationDevice, toProxy = lo, netip.AddrPortFrom(passthrough, ephemeralPort)
+	}
 	const ofOutbound, ofInbound = "data of captured outbound connections", "data of captured inbound connections"
 	const toApplication = "the proxy's answers to captured outbound connections"
 	return []sample{
@@ -126,6 +134,7 @@ func laterSamples(pod, remote netip.Addr, application rules.Owner, proxy listene
 		later(ofInbound, "eth0", peer, service, false),
 		sent(later("the proxy's answers to captured inbound connections", "eth0", inbound, peer, true),
 			proxy.owner, proxy.mark),
+		sent(later("the application's answers to the proxy", applicationDevice, service, toProxy, true), application, 0),
 		sent(later("data of the proxy's outbound connections", "eth0", client, server, false),
 			proxy.owner, proxy.mark),
 		later("answers to the proxy's outbound connections", "eth0", server, client, true),
@@ -209,7 +218,7 @@ func (d *diagnosis) checkConflicts() {
 			continue
 		}
 		if d.sameCapture(alone, trace.Outcome) {
-			foundConflict = d.checkZone(s, alone, trace) || foundConflict
+			foundConflict = d.checkConnection(s, alone, trace) || foundConflict
 			continue
 		}
 		if d.bypasses() && alone.Captured() && !trace.Outcome.Dropped {
@@ -248,21 +257,31 @@ func (d *diagnosis) checkConflicts() {
 	}
 }
 
-// checkZone reports that foreign rules assign another conntrack zone to a captured packet. alone is
-// the outcome of the packet with Sluice's rules alone. checkZone reports whether it found a
+// checkConnection reports that foreign rules change the connection of a packet that is captured as
+// desired: they disable conntrack, assign another zone to it, or translate its source. alone is the
+// outcome of the packet with Sluice's rules alone. checkConnection reports whether it found a
 // conflict.
-func (d *diagnosis) checkZone(s sample, alone rules.Outcome, trace rules.Trace) bool {
-	if !alone.Captured() || alone.Zone == trace.Outcome.Zone {
+func (d *diagnosis) checkConnection(s sample, alone rules.Outcome, trace rules.Trace) bool {
+	var change string
+	var isCause func(rules.Action) bool
+	severity, next := Warning, "run rules validate to test it with connections"
+	switch o := trace.Outcome; {
+	case alone.Captured() && o.Untracked && !alone.Untracked:
+		change, isCause = "untracked%s: its connection has no state, and the proxy loses its packets", hasType[rules.Notrack]
+		severity, next = Problem, "remove that rule"
+	case alone.Captured() && alone.Zone != o.Zone:
+		change = fmt.Sprintf("conntrack zone %d%%s: the answers are lost unless they are in the same zone", o.Zone)
+		isCause = isSetZone
+	case o.SNATAddr != alone.SNATAddr && !o.SNATAddr.IsLoopback() &&
+		!slices.Contains(d.podAddresses(rules.FamilyOf(o.SNATAddr)), o.SNATAddr):
+		change = fmt.Sprintf("source %s%%s: the answers are lost unless they return to this address", o.SNATAddr)
+		isCause = hasType[rules.SNATTo]
+	default:
 		return false
 	}
-	step := lastForeign(trace, func(s *rules.Step) bool {
-		return slices.ContainsFunc(s.Rule().Actions, isSetZone)
-	})
-	d.add("rules", Warning,
-		fmt.Sprintf("%s (%s): with foreign rules the packet %s, conntrack zone %d%s: the answers are"+
-			" lost unless they are in the same zone",
-			s.description, s.packet, d.predicate(trace.Outcome), trace.Outcome.Zone, by(step)),
-		"run rules validate to test it with connections")
+	step := lastForeign(trace, func(s *rules.Step) bool { return slices.ContainsFunc(s.Rule().Actions, isCause) })
+	d.add("rules", severity, fmt.Sprintf("%s (%s): with foreign rules the packet %s, %s", s.description, s.packet,
+		d.predicate(trace.Outcome), fmt.Sprintf(change, by(step))), next)
 	return true
 }
 
@@ -283,17 +302,28 @@ func (d *diagnosis) withCompiled(foreign []rules.Table) []rules.Table {
 }
 
 // sameCapture reports whether two outcomes capture the packet in the same way. It ignores marks and
-// zones, except TPROXY's mark on a connection, because this mark routes all replies to lo.
+// zones, except the mark on connections whose replies the rules route to lo.
 func (d *diagnosis) sameCapture(a, b rules.Outcome) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy &&
 		b.Undecided == "" && d.connectionMark(a) == d.connectionMark(b)
 }
 
-// connectionMark returns TPROXY's mark if the mode is TPROXY and the connection has the mark.
-// Otherwise it returns 0.
+// connectionMark returns the mark of the connection if the rules route the replies of connections
+// with this mark to lo. Otherwise it returns 0.
 func (d *diagnosis) connectionMark(o rules.Outcome) uint32 {
-	if d.usesTProxy() && o.ConntrackMark == d.redirect.TProxyMark {
-		return o.ConntrackMark
+	if mark := d.replyMark(); o.ConntrackMark == mark {
+		return mark
+	}
+	return 0
+}
+
+// replyMark returns the mark of connections whose replies the rules route to lo, or 0.
+func (d *diagnosis) replyMark() uint32 {
+	switch {
+	case d.ambient != nil:
+		return rules.AmbientMark
+	case d.usesTProxy():
+		return d.redirect.TProxyMark
 	}
 	return 0
 }

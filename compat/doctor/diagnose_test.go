@@ -452,7 +452,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"foreign rules set TPROXY's mark on connections at input": {
 			tproxy, nil, tables(marking(rules.Input, 1337)), Problem,
-			"table inet marks has 1 rule at input (chain c, priority 0): they set TPROXY's mark 0x539",
+			"table inet marks has 1 rule at input (chain c, priority 0): they set the mark 0x539",
 			Degraded,
 		},
 		"foreign rules set another mark on connections at input": {

@@ -97,7 +97,9 @@ func readSettings() (map[string]string, error) {
 		"ipv4/tcp_fwmark_accept", "ipv6/conf/*/disable_ipv6",
 		"netfilter/nf_conntrack_tcp_loose", "netfilter/nf_conntrack_count",
 		"netfilter/nf_conntrack_max", "netfilter/nf_conntrack_tcp_timeout_syn_sent",
-		"netfilter/nf_conntrack_tcp_timeout_established", "netfilter/nf_conntrack_udp_timeout",
+		"netfilter/nf_conntrack_tcp_timeout_established",
+		"netfilter/nf_conntrack_tcp_timeout_unacknowledged",
+		"netfilter/nf_conntrack_tcp_timeout_max_retrans", "netfilter/nf_conntrack_udp_timeout",
 	} {
 		files, err := filepath.Glob(filepath.Join(sysctlDir, pattern))
 		if err != nil {

@@ -121,7 +121,15 @@ func (d *diagnosis) checkInterfaces() {
 			"run rules doctor again when they no longer change")
 	}
 	hasAddress := false
+	isOnlyOnLo := len(d.podAddresses(rules.IPv4)) == 0 && slices.ContainsFunc(d.Interfaces, func(i Interface) bool {
+		return i.Name == lo && slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool {
+			return a.Is4() && a.IsGlobalUnicast()
+		})
+	})
 	for _, i := range d.Interfaces {
+		if isOnlyOnLo && i.Name != lo && i.Up {
+			d.reportUnnumbered(i.Name)
+		}
 		if i.Name == lo && !i.Up {
 			d.add("interfaces", Problem,
 				"lo is down: redirected outbound connections use lo and fail",

@@ -165,11 +165,31 @@ func (d *diagnosis) checkOutboundLookup(found similarFindings, a route.Answer) {
 		d.addSimilar(found, Problem,
 			fmt.Sprintf("a route gives connections to other hosts the source address %s, to which no answers"+
 				" return: %s", source, a.Text), "replace the source (src) of that route with the pod's address")
+	case family == rules.IPv4 && !d.hasIPv4(a.Device):
+		d.reportUnnumbered(a.Device)
 	case len(d.podAddresses(family)) > 0 && !slices.Contains(d.podAddresses(family), source):
 		d.addSimilar(found, Note,
 			fmt.Sprintf("a route gives connections to other hosts the source address %s, which no interface except"+
 				" lo has: answers return only if other hosts have a route for it: %s", source, a.Text), "")
 	}
+}
+
+// reportUnnumbered reports that an interface on which connections arrive has no IPv4 address, unless
+// inbound connections keep their destination (TPROXY).
+func (d *diagnosis) reportUnnumbered(device string) {
+	if d.ambient == nil && d.usesTProxy() {
+		return
+	}
+	d.add("interfaces", Problem,
+		device+" has no IPv4 address: the kernel drops captured connections that arrive on it, because it"+
+			" redirects them to an address of the interface",
+		"add the pod's address to this interface, or choose the interception mode TPROXY")
+}
+
+// hasIPv4 reports whether an interface has an IPv4 address, or is not known.
+func (d *diagnosis) hasIPv4(device string) bool {
+	i := slices.IndexFunc(d.Interfaces, func(i Interface) bool { return i.Name == device })
+	return i < 0 || slices.ContainsFunc(d.Interfaces[i].Addrs, netip.Addr.Is4)
 }
 
 // checkLocalLookups reports addresses to which the namespace does not deliver packets.

@@ -197,6 +197,34 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 			tproxy, inbound, "problem rules: the proxy's answers to captured inbound connections (out tcp 10.244.1.5:8080 > ",
 		},
 		{
+			"answers of the application that nf_tables drops",
+			"nft 'add table inet x; add chain inet x c { type filter hook output priority 0; }; add rule inet x c tcp sport 8080 drop'",
+			redirect, inbound, "problem rules: the application's answers to the proxy (out tcp 10.244.1.5:8080 > 127.0.0.6:40000 dev lo ",
+		},
+		{
+			"untracked connections with TPROXY",
+			"nft 'add table inet x; add chain inet x c { type filter hook prerouting priority -300; }; add rule inet x c notrack'",
+			tproxy, inbound, "untracked by inet x c #1: notrack: its connection has no state",
+		},
+		{
+			"another source address over lo",
+			"nft 'add table ip x; add chain ip x c { type nat hook postrouting priority 100; }; add rule ip x c oifname lo snat to 10.9.9.200'",
+			redirect, outbound, "source 10.9.9.200 by ip x c #1: ",
+		},
+		{
+			"an interface without an IPv4 address",
+			"ip addr del 10.244.1.5/24 dev eth0; ip addr add 10.244.1.5/32 dev lo; ip route add 10.244.1.1 dev eth0 src 10.244.1.5; ip route add default via 10.244.1.1 dev eth0 src 10.244.1.5",
+			redirect, inbound, "problem interfaces: eth0 has no IPv4 address: the kernel drops captured connections that arrive on it",
+		},
+		{
+			"a route for broadcasts", "ip route add broadcast 10.9.9.9 dev eth0 table local", redirect, outbound,
+			"such packets match: ip -4 route broadcast 10.9.9.9/32 dev eth0 table 255",
+		},
+		{
+			"unacknowledged connections that conntrack forgets", "sysctl -w net.netfilter.nf_conntrack_tcp_timeout_unacknowledged=0", redirect, outbound,
+			"problem settings: nf_conntrack_tcp_timeout_unacknowledged is 0: ",
+		},
+		{
 			"an interface that is down", "ip link set eth0 down", tproxy, inbound,
 			"problem interfaces: eth0 has the address 10.244.1.5, but is down",
 		},

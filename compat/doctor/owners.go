@@ -79,16 +79,26 @@ func (d *diagnosis) checkEarlyChain(t *rules.Table, c *rules.Chain) {
 	d.add("rules", Note, summary, "")
 }
 
-// checkInputChain reports a foreign chain at input that can drop packets, or that sets TPROXY's
-// mark on connections. checkConflicts does not evaluate this hook, which comes after the
-// redirection.
+// checkInputChain reports a foreign chain at input that can drop packets, changes the marks of
+// connections whose answers depend on them, or translates sources. checkConflicts does not evaluate
+// this hook, which comes after the redirection.
 func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
 	reachable := t.ReachableFrom(c)
-	if d.usesTProxy() && setsConnectionMark(reachable, d.redirect.TProxyMark) {
+	if mark := d.replyMark(); mark != 0 && setsConnectionMark(reachable, mark) {
 		d.add("rules", Problem,
-			fmt.Sprintf("%s: they set TPROXY's mark %#x on connections, whose answers are routed to lo"+
-				" and lost", rulePosition(t, c, "rule"), d.redirect.TProxyMark),
+			fmt.Sprintf("%s: they set the mark %#x on connections, whose answers are routed to lo"+
+				" and lost", rulePosition(t, c, "rule"), mark),
 			"remove the rule that sets the mark, or choose another mark")
+	} else if mark != 0 && anyAction(reachable, changesConnectionMark) {
+		d.add("rules", Warning,
+			fmt.Sprintf("%s: they change the marks of connections: if they change the mark %#x of the proxy's"+
+				" connections to the application, the answers are lost", rulePosition(t, c, "rule"), mark),
+			"run rules validate to test it with connections")
+	}
+	if anyAction(reachable, hasType[rules.SNATTo]) {
+		d.add("rules", Warning,
+			rulePosition(t, c, "NAT rule")+": they translate the source of connections, which the proxy then takes"+
+				" for the address of the client", "remove the rule if it translates captured connections")
 	}
 	if !c.Base.Drop && !canDrop(reachable) {
 		return
@@ -110,6 +120,12 @@ func setsConnectionMark(chains []*rules.Chain, mark uint32) bool {
 	})
 }
 
+// changesConnectionMark reports whether the action changes the mark of a connection.
+func changesConnectionMark(a rules.Action) bool {
+	m, ok := a.(rules.MixMark)
+	return ok && m.Conntrack
+}
+
 // canDrop reports whether a rule of the chains drops or rejects packets.
 func canDrop(chains []*rules.Chain) bool {
 	return anyAction(chains, func(a rules.Action) bool {
@@ -121,8 +137,11 @@ func canDrop(chains []*rules.Chain) bool {
 // assignsZone reports whether a rule of the chains assigns a conntrack zone.
 func assignsZone(chains []*rules.Chain) bool { return anyAction(chains, isSetZone) }
 
-func isSetZone(a rules.Action) bool {
-	_, ok := a.(rules.SetZone)
+func isSetZone(a rules.Action) bool { return hasType[rules.SetZone](a) }
+
+// hasType reports whether the action has the type T.
+func hasType[T rules.Action](a rules.Action) bool {
+	_, ok := a.(T)
 	return ok
 }
 

@@ -43,8 +43,8 @@ func (q Query) String() string {
 // An Answer is the answer of the kernel to a query.
 type Answer struct {
 	Query Query
-	// Failure is the error that the socket gets if the kernel finds no route, or a route that drops
-	// packets; 0 if there is a route that does not.
+	// Failure is the error that the socket gets if the kernel finds no route, a route that drops
+	// packets, or, unless the protocol is UDP, a route for broadcasts or multicasts; 0 otherwise.
 	Failure unix.Errno
 	IsLocal bool       // the packets are delivered in the namespace
 	Source  netip.Addr // that the kernel chooses if the query has none
@@ -69,6 +69,9 @@ func LookUp(ns *netns.NS, queries []Query, device func(index int) string) ([]Ans
 				return err
 			}
 			a.IsLocal = found.kind == unix.RTN_LOCAL && found.encap == 0
+			if q.Protocol != rules.UDP && (found.kind == unix.RTN_BROADCAST || found.kind == unix.RTN_MULTICAST) {
+				a.Failure = unix.ENETUNREACH // of connect (tcp_v4_connect in net/ipv4/tcp_ipv4.c)
+			}
 			a.Source, a.Device, a.Text = found.preferred, device(int(found.device)), found.format(device)
 			return nil
 		})
@@ -153,13 +156,16 @@ func FindUnsent(ns *netns.NS, example Query, device func(index int) string) ([]U
 	return u.found, err
 }
 
-// mayDrop reports whether the route drops packets that it matches, or makes the kernel continue
-// with the next policy rule. The kernel also drops packets from a loopback address of IPv4 that a
+// mayDrop reports whether the route drops packets that it matches, makes connections fail, or makes
+// the kernel continue with the next policy rule. The kernel also drops packets from a loopback address of IPv4 that a
 // route sends by another interface than the loopback interface.
 func (r *foundRoute) mayDrop() bool {
 	switch r.kind {
 	case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
 		return true
+	case unix.RTN_BROADCAST, unix.RTN_MULTICAST:
+		// The kernel adds routes for the broadcast addresses of interfaces.
+		return r.protocol != unix.RTPROT_KERNEL
 	}
 	return r.kind == unix.RTN_UNICAST && r.preferred.Is4() && r.preferred.IsLoopback() && !r.isOverLo
 }
