@@ -215,8 +215,8 @@ var (
 const IgnoredFlags = PSH | ECN | CWR
 
 // String returns the packet in the syntax of [ParsePacket]. It always contains the device, and the
-// owner or the ICMP type if the packet has one. It omits other options that have their default, and
-// the status if the state implies its bits.
+// owner or the ICMP type if the packet has one. It omits other options that have their default, except
+// a state of a TCP segment that is not new, and the status if the state implies its bits.
 func (p Packet) String() string {
 	b := new(strings.Builder)
 	endpoint := func(a netip.AddrPort) string {

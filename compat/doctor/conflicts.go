@@ -17,15 +17,20 @@ const (
 	sampleID = 65533
 	// ephemeralPort is the source port of connections in samples.
 	ephemeralPort = 40000
+	// servicePort is the port of the application in samples.
+	servicePort = 8080
 )
 
 // A sample is a packet of a typical connection.
 type sample struct {
 	description string
 	packet      rules.Packet
-	// isLater is set for a packet that follows the first packet of a connection that the proxy
-	// accepts or opens. Only whether it is dropped is of interest.
-	isLater bool
+	// meets is nil for the first packet of a connection. For a later packet it reports whether the
+	// packet has this form when it traverses a base chain; only whether it is dropped there is of
+	// interest. isTranslated is set if the connection is translated, which the packet does not
+	// state: rules that match it cannot be evaluated.
+	meets        func(*rules.Base) bool
+	isTranslated bool
 }
 
 // samples returns typical packets of a mesh in the captured families.
@@ -40,12 +45,13 @@ func (d *diagnosis) samples() []sample {
 		if f == rules.IPv6 && !d.redirect.IPv6 {
 			continue
 		}
-		pod := d.podIP(f)
+		pod, remote := d.podIP(f), documentationAddr(f)
 		if d.ambient != nil {
-			samples = append(samples, d.ambientSamples(netip.AddrPortFrom(pod, 8080),
-				netip.AddrPortFrom(documentationAddr(f), ephemeralPort))...)
-			samples = append(samples, laterSamples(pod, documentationAddr(f), application, listener{
-				application, rules.ZtunnelMark, rules.DefaultProxyPort, rules.DefaultInboundCapturePort, true,
+			samples = append(samples, d.ambientSamples(netip.AddrPortFrom(pod, servicePort),
+				netip.AddrPortFrom(remote, ephemeralPort))...)
+			samples = append(samples, d.laterSamples(pod, remote, application, listener{
+				owner: rules.Owner{}, mark: rules.ZtunnelMark, outbound: rules.DefaultProxyPort,
+				inbound: rules.DefaultInboundCapturePort, keepsClient: true,
 			})...)
 			continue
 		}
@@ -53,8 +59,7 @@ func (d *diagnosis) samples() []sample {
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
 			return sentPacket(protocol, owner, pod, to)
 		}
-		remote := documentationAddr(f)
-		toOwnPod := out(rules.TCP, proxy, endpoint(pod, 8080))
+		toOwnPod := out(rules.TCP, proxy, endpoint(pod, servicePort))
 		toOwnPod.OutInterface = lo
 		samples = append(samples,
 			sample{
@@ -72,73 +77,15 @@ func (d *diagnosis) samples() []sample {
 			sample{description: "the proxy's calls to its own pod", packet: toOwnPod},
 			sample{description: "inbound connections", packet: rules.Packet{
 				Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.TCP, Flags: rules.SYN,
-				Source: endpoint(remote, ephemeralPort), Destination: endpoint(pod, 8080),
+				Source: endpoint(remote, ephemeralPort), Destination: endpoint(pod, servicePort),
 			}},
 		)
-		inbound := d.redirect.InboundCapturePort
-		if d.usesTProxy() {
-			inbound = 8080 // TPROXY keeps the destination
-		}
-		samples = append(samples, laterSamples(pod, d.destination(f), application,
-			listener{proxy, 0, d.redirect.ProxyPort, inbound, d.usesTProxy()})...)
+		samples = append(samples, d.laterSamples(pod, d.destination(f), application, listener{
+			owner: proxy, outbound: d.redirect.ProxyPort, inbound: d.redirect.InboundCapturePort,
+			isTransparent: d.usesTProxy(), keepsClient: d.usesTProxy(),
+		})...)
 	}
 	return samples
-}
-
-// A listener describes the sockets of the proxy or of ztunnel.
-type listener struct {
-	owner rules.Owner
-	mark  uint32 // of outgoing packets
-	// outbound and inbound are the ports of the sockets of captured connections.
-	outbound, inbound uint16
-	// keepsClient is set if connections to the application have the client's address.
-	keepsClient bool
-}
-
-// laterSamples returns packets that follow the first packets of connections of a pod: of a captured
-// connection in each direction, and of a connection that the proxy opens.
-func laterSamples(pod, remote netip.Addr, application rules.Owner, proxy listener) []sample {
-	client, server := netip.AddrPortFrom(pod, ephemeralPort), netip.AddrPortFrom(remote, 80)
-	peer, service := netip.AddrPortFrom(remote, ephemeralPort), netip.AddrPortFrom(pod, 8080)
-	loopback := netip.MustParseAddr(rules.ByFamily(rules.FamilyOf(pod), "127.0.0.1", "::1"))
-	outbound := netip.AddrPortFrom(loopback, proxy.outbound)
-	inbound := netip.AddrPortFrom(pod, proxy.inbound)
-	later := func(description, device string, from, to netip.AddrPort, isReply bool) sample {
-		p := rules.Packet{
-			Hook: rules.Prerouting, InInterface: device, Protocol: rules.TCP, Flags: rules.PSH | rules.ACK,
-			Source: from, Destination: to, State: rules.Established, Reply: isReply,
-			Status: rules.StatusSeenReply | rules.StatusConfirmed,
-		}
-		if isReply {
-			p.Flags = rules.SYN | rules.ACK
-		}
-		return sample{description, p, true}
-	}
-	sent := func(s sample, owner rules.Owner, mark uint32) sample {
-		s.packet.Hook, s.packet.Owner, s.packet.Mark = rules.Output, &owner, mark
-		s.packet.InInterface, s.packet.OutInterface = "", s.packet.InInterface
-		return s
-	}
-	applicationDevice, toProxy := "eth0", peer // connection marks route the answers to lo
-	if !proxy.keepsClient {
-		passthrough := rules.ByFamily(rules.FamilyOf(pod), rules.PassthroughIPv4(), rules.PassthroughIPv6())
-		applicationDevice, toProxy = lo, netip.AddrPortFrom(passthrough, ephemeralPort)
-	}
-	const ofOutbound, ofInbound = "data of captured outbound connections", "data of captured inbound connections"
-	const toApplication = "the proxy's answers to captured outbound connections"
-	return []sample{
-		sent(later(ofOutbound, "eth0", client, server, false), application, 0),
-		later(ofOutbound, lo, client, outbound, false),
-		sent(later(toApplication, lo, outbound, client, true), proxy.owner, proxy.mark),
-		later(toApplication, lo, server, client, true),
-		later(ofInbound, "eth0", peer, service, false),
-		sent(later("the proxy's answers to captured inbound connections", "eth0", inbound, peer, true),
-			proxy.owner, proxy.mark),
-		sent(later("the application's answers to the proxy", applicationDevice, service, toProxy, true), application, 0),
-		sent(later("data of the proxy's outbound connections", "eth0", client, server, false),
-			proxy.owner, proxy.mark),
-		later("answers to the proxy's outbound connections", "eth0", server, client, true),
-	}
 }
 
 // sentPacket returns the first packet that the owner sends from an address.
@@ -202,7 +149,8 @@ func (d *diagnosis) checkConflicts() {
 	together := rules.Ruleset{
 		Tables: append(d.withCompiled(foreign), legacy...), Routing: d.compiled.Routing,
 	}
-	foundConflict := false
+	foundConflict, reported := false, map[string]bool{}
+	dependsOnTranslation := slices.ContainsFunc(together.Tables, matchesTranslation)
 	budget := d.Budget.From(time.Now()) // for all samples together
 	for _, s := range d.samples() {
 		alone := diff.ExplainWithin(&d.compiled, s.packet, budget).Outcome
@@ -214,7 +162,11 @@ func (d *diagnosis) checkConflicts() {
 				"run rules explain --live to follow one connection, or set a larger --max-time or --max-memory")
 			return
 		}
-		if s.isLater && trace.Outcome.Dropped == alone.Dropped {
+		if s.isTranslated && dependsOnTranslation {
+			continue
+		}
+		if s.meets != nil {
+			foundConflict = d.checkLater(s, alone, trace, reported) || foundConflict
 			continue
 		}
 		if d.sameCapture(alone, trace.Outcome) {
@@ -225,7 +177,9 @@ func (d *diagnosis) checkConflicts() {
 			continue // a bypass that checkForeignEffect reports
 		}
 		foundConflict = true
-		mustPass := alone.Captured() || s.isLater
+		if trace.Outcome.Dropped {
+			reported[cause(trace)] = true
+		}
 		severity, next := Warning,
 			"remove that rule if only the mesh must handle these connections"
 		switch {
@@ -233,23 +187,20 @@ func (d *diagnosis) checkConflicts() {
 			next = "check that rule; run rules validate to test it with connections"
 		case trace.DroppedWithoutRule() != nil:
 			next = "accept these connections in that chain, or change its policy"
-			if mustPass {
+			if alone.Captured() {
 				severity = Problem
 			}
-		case d.isIstio(lastForeign(trace, anyStep)):
+		case isIstio(lastForeign(trace, anyStep)):
 			severity, next = d.istioSeverity(), removeIstio
-			if mustPass {
+			if alone.Captured() {
 				severity = Problem
 			}
-		case mustPass:
+		case alone.Captured():
 			severity, next = Problem, "remove that rule, or move its chain after Sluice's"
 		}
-		expected := fmt.Sprintf("with these parameters alone the packet %s; ", d.predicate(alone))
-		if s.isLater {
-			expected = ""
-		}
-		d.add("rules", severity, fmt.Sprintf("%s (%s): %swith foreign rules %s", s.description, s.packet,
-			expected, d.actualText(trace)), next)
+		d.add("rules", severity,
+			fmt.Sprintf("%s (%s): with these parameters alone the packet %s; with foreign rules it %s",
+				s.description, s.packet, d.predicate(alone), d.actualText(trace)), next)
 	}
 	if !foundConflict && !d.bypasses() {
 		d.add("rules", OK, "foreign rules do not affect the tested connections at prerouting, output"+
@@ -349,11 +300,16 @@ func (d *diagnosis) predicate(o rules.Outcome) string {
 // actualText describes the outcome of the packet, and the chain whose policy dropped the packet or
 // the last matching rule of a foreign table.
 func (d *diagnosis) actualText(t rules.Trace) string {
-	text := "it " + d.predicate(t.Outcome)
+	return d.predicate(t.Outcome) + cause(t)
+}
+
+// cause names the chain whose policy dropped the packet or the last matching rule of a foreign
+// table.
+func cause(t rules.Trace) string {
 	if note := t.DroppedWithoutRule(); note != nil {
-		return fmt.Sprintf("%s: %s", text, note)
+		return fmt.Sprintf(": %s", note)
 	}
-	return text + by(lastForeign(t, anyStep))
+	return by(lastForeign(t, anyStep))
 }
 
 // lastForeign returns the last matching rule of a foreign table for which isWanted returns true, or
@@ -365,8 +321,6 @@ func lastForeign(t rules.Trace, isWanted func(*rules.Step) bool) *rules.Step {
 }
 
 // isIstio reports whether the rule of the step is in a table with rules of Istio.
-func (d *diagnosis) isIstio(step *rules.Step) bool {
-	return step != nil && slices.ContainsFunc(slices.Concat(d.Tables, d.foreignLegacy()), func(t rules.Table) bool {
-		return t.Family == step.Table.Family && t.Name == step.Table.Name && istioProgram(&t) != ""
-	})
+func isIstio(step *rules.Step) bool {
+	return step != nil && istioProgram(step.Table) != ""
 }

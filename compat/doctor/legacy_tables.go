@@ -30,6 +30,8 @@ func (d *diagnosis) checkLegacy() {
 		case t.Err != nil:
 			d.add("rules", Warning,
 				fmt.Sprintf("%s exists, but its content is unknown: %v", name, t.Err), "")
+		case t.Rules == 0 && t.Content != nil && slices.ContainsFunc(t.Content.Chains, hasEffect):
+			d.add("rules", Note, name+" has no rules, and drops packets by the policy of a chain", "")
 		case t.Rules == 0:
 			d.add("rules", Note,
 				name+" is empty and has no effect; iptables-legacy creates the tables when it lists"+
@@ -69,9 +71,9 @@ func (d *diagnosis) checkLegacyInput(table *rules.Table) {
 	}
 }
 
-// foreignLegacy returns the tables of iptables-legacy with rules, except tables with rules of
-// Sluice: where foreign rules of these tables are in relation to Sluice's is part of the comparison
-// with the parameters.
+// foreignLegacy returns the tables of iptables-legacy with rules, or with a policy that drops
+// packets. It omits tables with rules of Sluice, whose foreign rules are not evaluated; those that
+// precede Sluice's rules are part of the comparison with the parameters.
 func (d *diagnosis) foreignLegacy() []rules.Table {
 	var found []rules.Table
 	for _, t := range d.Legacy {

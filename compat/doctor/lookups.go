@@ -147,13 +147,12 @@ func (d *diagnosis) checkOutboundLookup(found similarFindings, a route.Answer) {
 	source := a.Source
 	switch {
 	case isUnsent(a) && (i >= 0 || a.Failure == 0):
-		object := a.Text
+		reason := "it answers with the route " + a.Text
 		if i >= 0 {
-			object = d.Lookups.Unsent[i].Object
+			reason = "such packets match: " + d.Lookups.Unsent[i].Object
 		}
 		packets := fmt.Sprintf("packets to other hosts, such as %s,", a.Query)
-		d.addSimilar(found, Problem,
-			fmt.Sprintf("the kernel %s; such packets match: %s", treatment(a, packets), object),
+		d.addSimilar(found, Problem, fmt.Sprintf("the kernel %s; %s", treatment(a, packets), reason),
 			"remove or replace that route or policy rule")
 	case a.Failure != 0:
 		d.addSimilar(found, Warning,

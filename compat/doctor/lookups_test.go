@@ -124,7 +124,7 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 		},
 		{
 			"local routes of all hosts", "ip route add local 0.0.0.0/1 dev lo; ip route add local 128.0.0.0/1 dev lo", redirect, outbound,
-			"problem routing: the kernel delivers packets to other hosts, such as packets of uid 65533 to 198.51.100.1, in the namespace instead of sending them to another host; such packets match: ip -4 route local 198.51.100.1/32 dev lo table 254",
+			"problem routing: the kernel delivers packets to other hosts, such as packets of uid 65533 to 198.51.100.1, in the namespace instead of sending them to another host; it answers with the route ip -4 route local 198.51.100.1/32 dev lo table 254",
 		},
 		{
 			"a default route over lo", "ip route replace default dev lo", redirect, outbound,
@@ -180,16 +180,16 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 		},
 		{
 			"answers of the proxy that iptables-legacy drops", "iptables-legacy -A OUTPUT -p tcp --sport 15001 -j DROP", redirect, outbound,
-			"problem rules: the proxy's answers to captured outbound connections (out tcp 127.0.0.1:15001 > 10.244.1.5:40000 dev lo uid 1337 gid 1337 state established reply flags syn,ack): with foreign rules it is dropped by ip filter OUTPUT #1: ",
+			"problem rules: the proxy's answers to captured outbound connections (out tcp 127.0.0.1:15001 > 10.244.1.5:40000 dev lo uid 1337 gid 1337 state established reply flags syn,ack): with foreign rules the packet is dropped by ip filter OUTPUT #1: ",
 		},
 		{
 			"a policy that drops all packets but the first", "iptables-legacy -A OUTPUT -p tcp --syn -j ACCEPT; iptables-legacy -A OUTPUT -p udp -j ACCEPT; iptables-legacy -P OUTPUT DROP", redirect, inbound,
-			"problem rules: the proxy's answers to captured inbound connections (out tcp 10.244.1.5:15006 > ",
+			"with foreign rules the packet is dropped: chain ip filter OUTPUT drops by its policy",
 		},
 		{
 			"packets of established connections that nf_tables drops",
 			"nft 'add table inet x; add chain inet x c { type filter hook prerouting priority 0; }; add rule inet x c ct state established drop'",
-			tproxy, inbound6, "problem rules: data of captured inbound connections (in tcp [",
+			tproxy, inbound6, "with foreign rules the packet is dropped by inet x c #1: ct state established drop",
 		},
 		{
 			"answers of the proxy that nf_tables drops at postrouting",
@@ -210,6 +210,16 @@ func TestBrokenConnectionsAreExplained(t *testing.T) {
 			"another source address over lo",
 			"nft 'add table ip x; add chain ip x c { type nat hook postrouting priority 100; }; add rule ip x c oifname lo snat to 10.9.9.200'",
 			redirect, outbound, "source 10.9.9.200 by ip x c #1: ",
+		},
+		{
+			"established connections to the proxy that iptables-legacy drops after NAT",
+			"iptables-legacy -A OUTPUT -d 127.0.0.1 -p tcp --dport 15001 -m conntrack --ctstate ESTABLISHED -j DROP",
+			redirect, outbound, "problem rules: data of captured outbound connections (out tcp 10.244.1.5:40000 > 127.0.0.1:15001 dev eth0 ",
+		},
+		{
+			"some packets of established connections",
+			"iptables-legacy -t mangle -A PREROUTING -m conntrack --ctstate ESTABLISHED -m statistic --mode random --probability 0.999 -j DROP",
+			redirect, outbound, "with foreign rules the packet may be dropped, depending on a limit",
 		},
 		{
 			"an interface without an IPv4 address",
@@ -327,10 +337,24 @@ func TestHarmlessRoutesAreNotReported(t *testing.T) {
 		"sysctls": `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.route_localnet=1 \
 			net.ipv4.conf.all.accept_local=1 net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.lo.rp_filter=1 net.ipv4.fwmark_reflect=1 \
 			net.ipv4.tcp_syncookies=1`,
+		"REDIRECT: only the proxy may send to other hosts": `for l in iptables-legacy ip6tables-legacy; do
+			$l -A OUTPUT -p udp -j ACCEPT; $l -A OUTPUT -p ipv6-icmp -j ACCEPT
+			$l -A OUTPUT -o lo -j ACCEPT; $l -A OUTPUT -m owner --uid-owner 1337 -j ACCEPT; done
+			iptables-legacy -A OUTPUT -d 127.0.0.0/8 -j ACCEPT; iptables-legacy -A OUTPUT -j REJECT
+			ip6tables-legacy -A OUTPUT -d ::1 -j ACCEPT; ip6tables-legacy -A OUTPUT -j REJECT`,
+		"REDIRECT: only translated and local connections": `nft 'add table inet x
+			add chain inet x c { type filter hook output priority 0; policy drop; }
+			add rule inet x c ct status dnat accept; add rule inet x c oifname lo accept
+			add rule inet x c meta l4proto { udp, ipv6-icmp } accept; add rule inet x c meta skuid 1337 accept'`,
+		"connections with a state": `for l in iptables-legacy ip6tables-legacy; do
+			$l -A OUTPUT -m conntrack --ctstate NEW,ESTABLISHED,RELATED -j ACCEPT; $l -A OUTPUT -p ipv6-icmp -j ACCEPT
+			$l -P OUTPUT DROP; $l -A FORWARD -j DROP; done
+			iptables-legacy -t nat -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE`,
 		"tcp_fwmark_accept without TPROXY": "sysctl -w net.ipv4.tcp_fwmark_accept=1",
 	} {
 		for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
-			if mode == rules.ModeTProxy && strings.HasPrefix(name, "tcp_fwmark_accept") {
+			if mode == rules.ModeTProxy && (strings.HasPrefix(name, "tcp_fwmark_accept") ||
+				strings.HasPrefix(name, "REDIRECT: ")) {
 				continue
 			}
 			t.Run(string(mode)+", "+name, func(t *testing.T) {

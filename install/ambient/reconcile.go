@@ -125,7 +125,7 @@ func (n *Node) leaveDeleted(
 }
 
 // enrollRunning enrolls a running pod, unless it is enrolled already with the desired parameters
-// and addresses. deleted means that the pod is being deleted. retryAfter has the same meaning as in
+// and addresses, and ztunnel has not refused it. deleted means that the pod is being deleted. retryAfter has the same meaning as in
 // reconcile.
 func (n *Node) enrollRunning(
 	ctx context.Context, p *pod, desired desiredPod, deleted bool,

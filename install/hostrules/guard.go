@@ -59,13 +59,14 @@ type Guard struct {
 	mu       sync.Mutex
 	pods     map[string][]netip.Addr // by UID
 	changes  uint64                  // number of changes of pods so far
-	attempts uint64                  // number of attempts so far to write the rules of pods
+	attempts uint64                  // number of attempts so far to bring the rules to the desired state
 	loaded   bool                    // Replace was called
 	state    State                   // at the end of the last attempt, without Loaded and Pods
 
 	rulesMu         sync.Mutex // held while the rules are read or written; protects the fields below
 	writtenChanges  uint64     // value of changes when the written rules were compiled
 	err             error      // of the last attempt
+	failedAttempt   uint64     // number of the last attempt that failed with err, except a postponed repair
 	kubelet         Kubelet
 	searchedAt      time.Time // time of the last search for the kubelet; zero before the first one
 	kubeletErr      error     // reason why the kubelet was not found, or nil
@@ -196,19 +197,16 @@ func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
 }
 
 // write ensures that the rules contain the changes of pods up to the given number. attempts is the
-// number of attempts at the time of the last change. If a later attempt has failed, write returns
-// its error: each of many callers would otherwise wait for the lock of the iptables programs in
-// turn.
+// number of attempts at the time of the last change. If a later attempt was the last one and failed,
+// write returns its error, whatever it is: each of many callers would otherwise wait for the lock of
+// the iptables programs in turn.
 func (g *Guard) write(changes, attempts uint64) error {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()
 	if g.err == nil && g.writtenChanges >= changes {
 		return nil
 	}
-	g.mu.Lock()
-	failed := g.attempts > attempts && g.err != nil && !errors.Is(g.err, errConflict)
-	g.mu.Unlock()
-	if failed {
+	if g.failedAttempt > attempts {
 		return g.err
 	}
 	return g.reconcile(nil, true)
@@ -254,6 +252,7 @@ func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	if active {
 		g.attempts++ // before the pods are read
 	}
+	attempt := g.attempts
 	g.mu.Unlock()
 	if !active {
 		return nil
@@ -269,7 +268,10 @@ func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	case err != nil && (g.err == nil || g.err.Error() != err.Error()):
 		g.options.Report(Report{Kind: Failed, Err: err})
 	}
-	g.err = err
+	g.err, g.failedAttempt = err, 0
+	if err != nil && !isConflict {
+		g.failedAttempt = attempt
+	}
 	return err
 }
 

@@ -103,9 +103,8 @@ func (q Query) request() []byte {
 	return request.Serialize()
 }
 
-// An Unsent is a route or policy rule because of which packets may not be sent to another host: it
-// drops them, or sends them over the loopback interface. The query is an example of packets to
-// which it may apply. Other routes and rules may take precedence: see [LookUp].
+// An Unsent is a route or policy rule that may drop packets to other hosts, or send them over the
+// loopback interface. The query is an example of packets to which it may apply. Other routes and rules may take precedence: see [LookUp].
 type Unsent struct {
 	Query Query
 	Text  string // the route or rule in the syntax of the ip command
@@ -115,8 +114,8 @@ type Unsent struct {
 // that it considers for a table.
 const MaxUnsent = 100
 
-// FindUnsent returns the routes and policy rules of a family because of which packets of sockets
-// may not be sent to other hosts. A route has a result for each policy rule that looks up its
+// FindUnsent returns the routes and policy rules of a family that may drop packets of sockets to
+// other hosts, or send them over the loopback interface. A route has a result for each policy rule that looks up its
 // table, unless the results are equal. The query of a result is the given example, changed to match
 // the selectors of the route and the rule. A selector for sources without an address of the
 // namespace does not change it, because sockets cannot have such a source. If the routes change at
