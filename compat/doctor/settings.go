@@ -77,8 +77,11 @@ func (d *diagnosis) checkConntrack() {
 			"sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
 	}
 	for _, timeout := range []struct{ name, protocol string }{
-		{"tcp_timeout_syn_sent", "TCP"}, {"tcp_timeout_established", "TCP"},
-		{"tcp_timeout_unacknowledged", "TCP"}, {"tcp_timeout_max_retrans", "TCP"}, {"udp_timeout", "UDP"},
+		{"tcp_timeout_syn_sent", "TCP"},
+		{"tcp_timeout_established", "TCP"},
+		{"tcp_timeout_unacknowledged", "TCP"},
+		{"tcp_timeout_max_retrans", "TCP"},
+		{"udp_timeout", "UDP"},
 	} {
 		isUsed := timeout.protocol == "TCP" || d.redirect.DNS.Capture
 		if seconds, ok := d.sysctlNumber(prefix + timeout.name); ok && seconds == 0 && isUsed {
