@@ -218,7 +218,8 @@ func (d *diagnosis) checkConnection(s sample, alone rules.Outcome, trace rules.T
 	severity, next := Warning, "run rules validate to test it with connections"
 	switch o := trace.Outcome; {
 	case alone.Captured() && o.Untracked && !alone.Untracked:
-		change, isCause = "untracked%s: its connection has no state, and the proxy loses its packets", hasType[rules.Notrack]
+		change = "untracked%s: its connection has no state, and the proxy loses its packets"
+		isCause = hasType[rules.Notrack]
 		severity, next = Problem, "remove that rule"
 	case alone.Captured() && alone.Zone != o.Zone:
 		change = fmt.Sprintf("conntrack zone %d%%s: the answers are lost unless they are in the same zone", o.Zone)

@@ -89,6 +89,7 @@ func (d *diagnosis) laterSamples(
 	const ofOutbound, ofInbound = "data of captured outbound connections", "data of captured inbound connections"
 	const toApplication = "the proxy's answers to captured outbound connections"
 	const toPeer = "the proxy's answers to captured inbound connections"
+	const toProxy = "the application's answers to the proxy"
 	samples := []sample{
 		sent(ofOutbound, "eth0", application, client, server, translated, isBeforeOutput),
 		sent(ofOutbound, "eth0", application, client, outbound, translated, isAfterOutput),
@@ -110,14 +111,14 @@ func (d *diagnosis) laterSamples(
 			answer(sent(toPeer, "eth0", proxy.owner, inbound, peer, translated, isBeforeSource)))
 	}
 	if proxy.keepsClient {
-		s := answer(sent("the application's answers to the proxy", "eth0", application, service, peer, untranslated, always))
+		s := answer(sent(toProxy, "eth0", application, service, peer, untranslated, always))
 		s.packet.ConntrackMark = d.replyMark() // routes the answer to lo
 		return append(samples, s)
 	}
 	return append(samples,
 		sent("the proxy's data to the application", lo, proxy.owner, passthrough, service, untranslated, always),
 		received("the proxy's data to the application", lo, passthrough, service, untranslated, always),
-		answer(sent("the application's answers to the proxy", lo, application, service, passthrough, untranslated, always)))
+		answer(sent(toProxy, lo, application, service, passthrough, untranslated, always)))
 }
 
 // matchesTranslation reports whether a rule of the table matches connections that are translated.

@@ -134,8 +134,8 @@ func (d *diagnosis) checkLookups() {
 	d.addMore(found, "routes or policy rules like these")
 	for _, family := range d.Lookups.Incomplete {
 		d.add("routing", Warning,
-			fmt.Sprintf("not all IPv%d routes and policy rules that may drop packets or keep them in the namespace are known:"+
-				" there are %d or more", family, route.MaxUnsent), "")
+			fmt.Sprintf("not all IPv%d routes and policy rules that may drop packets or keep them in the namespace"+
+				" are known: there are %d or more", family, route.MaxUnsent), "")
 	}
 }
 
