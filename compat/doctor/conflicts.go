@@ -218,7 +218,7 @@ func (d *diagnosis) checkConnection(s sample, alone rules.Outcome, trace rules.T
 	severity, next := Warning, "run rules validate to test it with connections"
 	switch o := trace.Outcome; {
 	case alone.Captured() && o.Untracked && !alone.Untracked:
-		change = "untracked%s: its connection has no state, and the proxy loses its packets"
+		change = "untracked%s: conntrack does not know its connection, on whose state the rules depend"
 		isCause = hasType[rules.Notrack]
 		severity, next = Problem, "remove that rule"
 	case alone.Captured() && alone.Zone != o.Zone:

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,7 +32,8 @@ func shell(t *testing.T, ns *netns.NS, script string) {
 	t.Helper()
 	err := ns.Do(func() error {
 		command := exec.Command("sh", "-ec", script)
-		command.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+netnstest.SystemPath)
+		command.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+netnstest.SystemPath,
+			"XTABLES_LOCKFILE="+filepath.Join(t.TempDir(), "lock"))
 		out, err := command.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %s", script, out)
